@@ -168,7 +168,7 @@ static enum pst_status set(penstock_session *s, const char *name,
         const struct pst_meta whole = whole_of(tensor);
 
         pstl_view_read(&view.meta, view.data, &whole, copy);
-        status = pstl_compare(s, name, copy, pst_meta_bytes(&whole), diag);
+        status = pstl_check_same(s, name, copy, pst_meta_bytes(&whole), diag);
     }
     if (status == PST_OK)
         status = pst_transport_settle(

@@ -242,7 +242,7 @@ static int run_on_callback(penstock_session *s, bool holds, penstock_fill_fn fn,
     status = check_step(s, holds, ret, &diag);
     if (status == PST_OK && fn == NULL)
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "fill is NULL");
-    return run(s, &source, ret, &diag, error);
+    return run_step(s, &source, ret, &diag, error);
 }
 
 int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fill,

@@ -286,8 +286,8 @@ int penstock_swap(penstock_session *session, const char *module,
         status = make_plan(&x, path, &diag);
     status = pst_transport_settle(session->transport, status, &diag);
     if (status == PST_OK)
-        status = pstl_compare(session, "state", pst_str_text(&x.said),
-                              x.said.len, &diag);
+        status = pstl_check_same(session, "state", pst_str_text(&x.said),
+                                 x.said.len, &diag);
     if (status == PST_OK)
         status = make_engine(&x, &diag);
     if (status == PST_OK) {

@@ -53,7 +53,7 @@ def table(driver, path):
 def main():
     check = sys.argv[1:2] == ["--check"]
     driver, path, document = sys.argv[1 + check:]
-    return doctable.settle(
+    return doctable.update_part(
         document, "programs", table(driver, path), check,
         "scripts/alias-table.py build/tests/alias/test-alias-cases "
         f"{path} {document}")

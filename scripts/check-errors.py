@@ -45,7 +45,7 @@ def sources(root):
                         yield os.path.relpath(path, root), file.read()
 
 
-def bare(text):
+def blank_strings(text):
     """Replaces strings and comments by blanks; keeps the line numbers."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
@@ -106,7 +106,7 @@ def main():
     names = faults.pop()
     used, stale = set(), set(ALLOWED)
     for path, text in sources(root):
-        code = bare(text)
+        code = blank_strings(text)
         used |= set(re.findall(r"\bPST_E_(\w+)", code))
         for call in "pst_diag_set", "pst_diag_carry":
             for line, argument in second_arguments(code, call):

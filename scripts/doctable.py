@@ -2,7 +2,7 @@
 """Replaces a generated part of a document, which is between two comments."""
 
 
-def settle(document, name, new, check, command):
+def update_part(document, name, new, check, command):
     """Writes `new` between "<!-- NAME -->" and "<!-- end of NAME -->". With
     check, writes nothing, but names the command to run if the part is not
     current. Returns the exit code."""

@@ -38,7 +38,7 @@ def table(penstock):
 def main():
     check = sys.argv[1:2] == ["--check"]
     penstock, document = sys.argv[1 + check:]
-    return doctable.settle(
+    return doctable.update_part(
         document, "errors", table(penstock), check,
         "scripts/errors-table.py build/daemon/penstock docs/errors.md")
 

@@ -50,7 +50,7 @@ def table(penstock):
 def main():
     check = sys.argv[1:2] == ["--check"]
     penstock, document = sys.argv[1 + check:]
-    return doctable.settle(
+    return doctable.update_part(
         document, "operators", table(penstock), check,
         "scripts/ops-table.py build/daemon/penstock docs/operators.md")
 

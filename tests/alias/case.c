@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fault(struct alias_case *c, const char *fmt, ...) PST_PRINTF(2, 3);
+static void set_fault(struct alias_case *c, const char *fmt, ...)
+    PST_PRINTF(2, 3);
 
-static void fault(struct alias_case *c, const char *fmt, ...)
+static void set_fault(struct alias_case *c, const char *fmt, ...)
 {
     va_list args;
 
@@ -27,7 +28,7 @@ static const char *text_of(struct alias_case *c, const json_t *object,
     const char *ret = alias_text(object, key);
 
     if (ret == NULL)
-        fault(c, "something has no text \"%s\"", key);
+        set_fault(c, "something has no text \"%s\"", key);
     return ret != NULL ? ret : "";
 }
 
@@ -38,7 +39,7 @@ static enum pst_dtype dtype_of(struct alias_case *c, const json_t *object)
 
     if (ret != PST_N_DTYPES)
         return ret;
-    fault(c, "dtype \"%s\" is not known", name);
+    set_fault(c, "dtype \"%s\" is not known", name);
     return PST_F32;
 }
 
@@ -69,7 +70,7 @@ int alias_case_storage(const struct alias_case *c, const char *name)
     return -1;
 }
 
-static void *room(struct alias_case *c, size_t n, size_t size)
+static void *alloc_zeroed(struct alias_case *c, size_t n, size_t size)
 {
     void *ret = pst_arena_calloc(&c->arena, n + 1, size);
 
@@ -79,7 +80,8 @@ static void *room(struct alias_case *c, size_t n, size_t size)
 
 /* --- storages ------------------------------------------------------------- */
 
-static void store(enum pst_dtype dtype, void *data, size_t i, const json_t *x)
+static void store_number(enum pst_dtype dtype, void *data, size_t i,
+                         const json_t *x)
 {
     if (json_is_integer(x))
         pst_store_i64(dtype, data, (int64_t)i, json_integer_value(x));
@@ -101,12 +103,12 @@ void alias_case_overwrite(struct alias_case *c, const json_t *values)
                   : c->storages[k].bytes / pst_dtype_size(c->storage_dtypes[k]);
 
         if (json_array_size(list) > n)
-            fault(c, "a run writes %zu values to \"%s\", which has %zu",
-                  json_array_size(list), key, n);
+            set_fault(c, "a run writes %zu values to \"%s\", which has %zu",
+                      json_array_size(list), key, n);
         json_array_foreach(list, i, x)
         {
             if (i < n)
-                store(c->storage_dtypes[k], c->storages[k].data, i, x);
+                store_number(c->storage_dtypes[k], c->storages[k].data, i, x);
         }
     }
 }
@@ -127,15 +129,15 @@ static void add_storages(struct alias_case *c)
 
         if (k == CASE_MAX || n > SIZE_MAX / 16) {
             c->n_storages--;
-            fault(c, "too many storages or values");
+            set_fault(c, "too many storages or values");
             return;
         }
         c->storage_names[k] = key;
         c->storage_dtypes[k] = dtype_of(c, storage);
         c->storages[k].bytes = n * pst_dtype_size(c->storage_dtypes[k]);
-        c->storages[k].data = room(c, c->storages[k].bytes + 8, 1);
+        c->storages[k].data = alloc_zeroed(c, c->storages[k].bytes + 8, 1);
         json_array_foreach(values, i, x)
-            store(c->storage_dtypes[k], c->storages[k].data, i, x);
+            store_number(c->storage_dtypes[k], c->storages[k].data, i, x);
     }
 }
 
@@ -150,9 +152,10 @@ static void set_window(struct alias_case *c, const json_t *tensor,
 
     if (storage < 0 ||
         json_array_size(json_object_get(tensor, "sizes")) > PST_MAX_RANK)
-        fault(c, "\"%s\" has no storage or too many dimensions", ret->as.name);
+        set_fault(c, "\"%s\" has no storage or too many dimensions",
+                  ret->as.name);
     if (alias_ints(json_object_get(tensor, "strides"), strides) != rank)
-        fault(c, "\"%s\" has not as many strides as sizes", ret->as.name);
+        set_fault(c, "\"%s\" has not as many strides as sizes", ret->as.name);
     if (c->fault[0] != '\0')
         return;
     ret->as.storage = (unsigned)storage;
@@ -168,7 +171,7 @@ static void add_operands(struct alias_case *c)
     const struct pst_alias_text *text = c->text;
 
     if (text->n_operands > CASE_MAX) {
-        fault(c, "too many operands");
+        set_fault(c, "too many operands");
         return;
     }
     for (unsigned i = 0; i < text->n_operands; i++) {
@@ -193,7 +196,7 @@ static void read_program(struct alias_case *c)
     assert_non_null(text);
     pst_diag_init(&diag);
     if (pst_alias_text_parse(text, strlen(text), &c->text, &diag) != PST_OK)
-        fault(c, "%.180s", diag.text);
+        set_fault(c, "%.180s", diag.text);
     free(text);
 }
 

@@ -18,9 +18,9 @@ struct checker {
     bool changed; /* operands differ from the first run's */
 };
 
-static void wrong(struct checker *k, const char *fmt, ...) PST_PRINTF(2, 3);
+static void add_error(struct checker *k, const char *fmt, ...) PST_PRINTF(2, 3);
 
-static void wrong(struct checker *k, const char *fmt, ...)
+static void add_error(struct checker *k, const char *fmt, ...)
 {
     va_list args;
 
@@ -31,7 +31,7 @@ static void wrong(struct checker *k, const char *fmt, ...)
     va_end(args);
 }
 
-static bool near(double x, double y)
+static bool is_near(double x, double y)
 {
     if (isnan(y) || isinf(y))
         return isnan(y) ? isnan(x) : x == y;
@@ -46,12 +46,12 @@ static void check_values(struct checker *k, const char *what,
     const int64_t n = pst_meta_numel(meta);
 
     if (data == NULL) {
-        wrong(k, "%s: there is none", what);
+        add_error(k, "%s: there is none", what);
         return;
     }
     if ((int64_t)json_array_size(want) != n) {
-        wrong(k, "%s: %lld elements, not %zu", what, (long long)n,
-              json_array_size(want));
+        add_error(k, "%s: %lld elements, not %zu", what, (long long)n,
+                  json_array_size(want));
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -59,8 +59,9 @@ static void check_values(struct checker *k, const char *what,
         const double x =
             pst_load_f64(meta->dtype, data, pst_meta_offset(meta, i));
 
-        if (!near(x, y))
-            wrong(k, "%s[%lld] is %.9g, not %.9g", what, (long long)i, x, y);
+        if (!is_near(x, y))
+            add_error(k, "%s[%lld] is %.9g, not %.9g", what, (long long)i, x,
+                      y);
     }
 }
 
@@ -75,15 +76,15 @@ static void check_geometry(struct checker *k, const char *what,
 
     (void)alias_ints(json_object_get(want, "strides"), strides);
     if (rank != meta->rank)
-        wrong(k, "%s is %s", what, pst_meta_text(meta, text));
+        add_error(k, "%s is %s", what, pst_meta_text(meta, text));
     for (unsigned d = 0; d < rank && d < meta->rank; d++)
         if (sizes[d] != meta->size[d] || strides[d] != meta->stride[d])
-            wrong(k, "%s is %s: stride %lld in dimension %u, not %lld", what,
-                  pst_meta_text(meta, text), (long long)meta->stride[d], d,
-                  (long long)strides[d]);
+            add_error(k, "%s is %s: stride %lld in dimension %u, not %lld",
+                      what, pst_meta_text(meta, text),
+                      (long long)meta->stride[d], d, (long long)strides[d]);
     if (offset != from)
-        wrong(k, "%s begins at %lld, not at %lld", what, (long long)offset,
-              (long long)from);
+        add_error(k, "%s begins at %lld, not at %lld", what, (long long)offset,
+                  (long long)from);
 }
 
 static void check_return(struct checker *k, unsigned i, const json_t *want)
@@ -108,11 +109,12 @@ static void check_return(struct checker *k, unsigned i, const json_t *want)
     if (pst_meta_numel(&meta) > 0 && /* an empty tensor shares nothing */
         (alias_text(want, "storage") == NULL ||
          strcmp(storage, alias_text(want, "storage")) != 0))
-        wrong(k, "%s lies in storage \"%s\", not \"%s\"", what, storage,
-              alias_text(want, "storage") != NULL ? alias_text(want, "storage")
-                                                  : "");
+        add_error(k, "%s lies in storage \"%s\", not \"%s\"", what, storage,
+                  alias_text(want, "storage") != NULL
+                      ? alias_text(want, "storage")
+                      : "");
     if (meta.dtype != pst_alias_text_dtype(alias_text(want, "dtype")))
-        wrong(k, "%s is %s", what, pst_dtype_name(meta.dtype));
+        add_error(k, "%s is %s", what, pst_dtype_name(meta.dtype));
     check_geometry(k, what, want, &meta, place->offset);
     if (place->output >= 0) {
         data = k->result.returns[i];
@@ -138,14 +140,14 @@ static void check_storage(struct checker *k, const char *name,
     /* A long tensor has only {"sum", "last_32"} */
     for (int64_t i = 0; i < n; i++)
         sum += pst_load_f64(dtype, k->c->storages[at].data, i);
-    if (!near(sum, json_number_value(json_object_get(want, "sum"))))
-        wrong(k, "the sum of %s is %.9g", name, sum);
+    if (!is_near(sum, json_number_value(json_object_get(want, "sum"))))
+        add_error(k, "the sum of %s is %.9g", name, sum);
     for (size_t i = 0; i < 32; i++)
-        if (!near(pst_load_f64(dtype, k->c->storages[at].data,
-                               n - 32 + (int64_t)i),
-                  alias_number(
-                      json_array_get(json_object_get(want, "last_32"), i))))
-            wrong(k, "%s[%lld]", name, (long long)n - 32 + (long long)i);
+        if (!is_near(pst_load_f64(dtype, k->c->storages[at].data,
+                                  n - 32 + (int64_t)i),
+                     alias_number(
+                         json_array_get(json_object_get(want, "last_32"), i))))
+            add_error(k, "%s[%lld]", name, (long long)n - 32 + (long long)i);
 }
 
 static void check_leaf(struct checker *k, const struct pst_caller *caller,
@@ -166,7 +168,7 @@ static void check_leaf(struct checker *k, const struct pst_caller *caller,
                      pst_caller_grad(caller, name, value));
         return;
     }
-    wrong(k, "no leaf is called \"%s\"", name);
+    add_error(k, "no leaf is called \"%s\"", name);
 }
 
 static void check_inner(struct checker *k)
@@ -180,8 +182,8 @@ static void check_inner(struct checker *k)
 
         if (name == NULL ||
             strcmp(name, k->c->storage_names[alias->bases[b].storage]) != 0)
-            wrong(k, "inner operand %zu is the base of \"%s\"", at - 1,
-                  k->c->storage_names[alias->bases[b].storage]);
+            add_error(k, "inner operand %zu is the base of \"%s\"", at - 1,
+                      k->c->storage_names[alias->bases[b].storage]);
     }
     for (unsigned i = 0; i < k->c->n_args; i++) {
         const char *name;
@@ -190,11 +192,11 @@ static void check_inner(struct checker *k)
             continue;
         name = json_string_value(json_array_get(want, at++));
         if (name == NULL || strcmp(name, k->c->operands[i].as.name) != 0)
-            wrong(k, "inner operand %zu is \"%s\"", at - 1,
-                  k->c->operands[i].as.name);
+            add_error(k, "inner operand %zu is \"%s\"", at - 1,
+                      k->c->operands[i].as.name);
     }
     if (at != json_array_size(want))
-        wrong(k, "%zu inner operands, not %zu", at, json_array_size(want));
+        add_error(k, "%zu inner operands, not %zu", at, json_array_size(want));
 }
 
 static void check_plan(struct checker *k)
@@ -206,29 +208,29 @@ static void check_plan(struct checker *k)
 
     k->verdict->bases = alias->n_bases;
     if (x != NULL && json_integer_value(x) != alias->n_bases)
-        wrong(k, "%u bases, not %d", alias->n_bases,
-              (int)json_integer_value(x));
+        add_error(k, "%u bases, not %d", alias->n_bases,
+                  (int)json_integer_value(x));
     if (json_object_get(k->plan, "inner") != NULL)
         check_inner(k);
     json_array_foreach(json_object_get(k->plan, "keep"), i, keep)
     {
         if ((alias->parts[i].same == i) != (json_integer_value(keep) != 0))
-            wrong(k, "operand %zu is%s passed", i,
-                  alias->parts[i].same == i ? "" : " not");
+            add_error(k, "operand %zu is%s passed", i,
+                      alias->parts[i].same == i ? "" : " not");
     }
     x = json_object_get(k->plan, "copied_bytes_at_most");
     if (x != NULL && k->result.copied > (size_t)json_integer_value(x))
-        wrong(k, "%zu bytes were copied", k->result.copied);
+        add_error(k, "%zu bytes were copied", k->result.copied);
     x = json_object_get(k->plan, "wire_bytes");
     if (x != NULL && alias->bytes != (size_t)json_integer_value(x))
-        wrong(k, "%zu bytes are passed", alias->bytes);
+        add_error(k, "%zu bytes are passed", alias->bytes);
     x = json_object_get(k->plan, "alias");
     if (x != NULL) {
         const struct pst_alias_program_place *v =
             pst_map_get(&k->result.bound->places, "v");
 
         if (v == NULL || (v->operand >= 0) != json_is_true(x))
-            wrong(k, "\"v\" is%s an alias", json_is_true(x) ? " not" : "");
+            add_error(k, "\"v\" is%s an alias", json_is_true(x) ? " not" : "");
     }
 }
 
@@ -264,7 +266,7 @@ static void check_operands(struct checker *k)
             check_geometry(k, o->as.name, new, &k->result.bound->after[i].meta,
                            k->result.bound->after[i].offset);
         else if (!is_as_first(k, i))
-            wrong(k, "the geometry of \"%s\" has changed", o->as.name);
+            add_error(k, "the geometry of \"%s\" has changed", o->as.name);
     }
 }
 
@@ -311,16 +313,16 @@ static bool is_refused(struct checker *k, enum pst_status status,
 
     if (status == PST_OK) {
         if (error != NULL)
-            wrong(k, "not refused (%s)", error);
+            add_error(k, "not refused (%s)", error);
         return false;
     }
     note_refusal(k->verdict, diag->text);
     if (error == NULL && or_error == NULL)
-        wrong(k, "refused: %s", diag->text);
+        add_error(k, "refused: %s", diag->text);
     else if (error != NULL ? strcmp(error, "refused") != 0 &&
                                  strstr(diag->text, error) == NULL
                            : strstr(diag->text, or_error) == NULL)
-        wrong(k, "refused otherwise: %s", diag->text);
+        add_error(k, "refused otherwise: %s", diag->text);
     return true;
 }
 
@@ -345,7 +347,8 @@ static bool call(struct checker *k, struct pst_caller *caller)
     for (unsigned i = 0; i < c->n_storages; i++) {
         if (refused &&
             memcmp(before[i], c->storages[i].data, c->storages[i].bytes) != 0)
-            wrong(k, "refused, but \"%s\" has changed", c->storage_names[i]);
+            add_error(k, "refused, but \"%s\" has changed",
+                      c->storage_names[i]);
         free(before[i]);
     }
     return !refused;
@@ -359,7 +362,7 @@ static void check_run(struct checker *k, size_t run)
     size_t i;
 
     if (returns != NULL && json_array_size(returns) != k->c->program.n_returns)
-        wrong(k, "%u returns", k->c->program.n_returns);
+        add_error(k, "%u returns", k->c->program.n_returns);
     json_array_foreach((json_t *)returns, i, x)
     {
         if (i < k->c->program.n_returns)
@@ -382,7 +385,7 @@ static void check_end(struct checker *k, const struct pst_caller *caller)
     json_object_foreach(json_object_get(k->want, "storages"), key, x)
     {
         if (alias_case_storage(k->c, key) < 0)
-            wrong(k, "no storage is called \"%s\"", key);
+            add_error(k, "no storage is called \"%s\"", key);
         else
             check_storage(k, key, x);
     }

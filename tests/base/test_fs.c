@@ -18,7 +18,7 @@
 
 static struct pst_diag diag;
 
-static void put(const char *path, const char *text)
+static void write_text(const char *path, const char *text)
 {
     struct pst_new_file f;
 
@@ -43,7 +43,7 @@ static void replaces_on_commit_only(void **state)
     struct pst_new_file f;
 
     (void)state;
-    put("a", "old");
+    write_text("a", "old");
     assert_ok(pst_new_file_open("a", &f, &diag), &diag);
     assert_ok(pst_new_file_write(&f, "new text", 8, &diag), &diag);
     assert_file("a", "old");
@@ -52,7 +52,7 @@ static void replaces_on_commit_only(void **state)
     pst_new_file_abort(&f);
     assert_file("a", "old");
     assert_int_equal(folder_count(), 1);
-    put("a", "newer");
+    write_text("a", "newer");
     assert_file("a", "newer");
     assert_int_equal(folder_count(), 1);
 }
@@ -64,7 +64,7 @@ static void full_disk_leaves_the_old_file(void **state)
     struct pst_new_file f;
 
     (void)state;
-    put("b", "old");
+    write_text("b", "old");
     assert_ok(pst_new_file_open("b", &f, &diag), &diag);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     limit = was;
@@ -102,8 +102,8 @@ static void commit_over_a_directory_fails(void **state)
 /* Returns the path of a device to write to: root, who could replace the
  * system's device, gets a new one. NULL: the test may not create or open
  * devices. */
-static const char *device(const char *name, const char *of_system,
-                          unsigned minor)
+static const char *make_device(const char *name, const char *of_system,
+                               unsigned minor)
 {
     int fd;
 
@@ -121,8 +121,8 @@ static const char *device(const char *name, const char *of_system,
 
 static void writes_no_devices_away(void **state)
 {
-    const char *full = device("full", "/dev/full", 7);
-    const char *null = device("null", "/dev/null", 3);
+    const char *full = make_device("full", "/dev/full", 7);
+    const char *null = make_device("null", "/dev/null", 3);
     struct pst_new_file f;
     struct stat st;
 
@@ -151,9 +151,9 @@ static void replaces_what_a_link_means(void **state)
 
     (void)state;
     assert_ok(pst_mkdirs("else", 0700, &diag), &diag);
-    put("else/file", "old");
+    write_text("else/file", "old");
     assert_int_equal(symlink("else/file", "name"), 0);
-    put("name", "new");
+    write_text("name", "new");
     assert_file("else/file", "new");
     assert_int_equal(lstat("name", &st), 0);
     assert_true(S_ISLNK(st.st_mode));
@@ -177,7 +177,7 @@ static void writes_no_pipe_away(void **state)
 
     (void)state;
     assert_ok(pst_mkdirs("flip", 0700, &diag), &diag);
-    put("flip/file", "old");
+    write_text("flip/file", "old");
     assert_int_equal(mkfifo("flip/pipe", 0600), 0);
     assert_int_equal(symlink("file", "flip/name"), 0);
     child = fork();
@@ -224,8 +224,8 @@ static void reads_regular_files_only(void **state)
     size_t size;
 
     (void)state;
-    put("c", "12345");
-    put("empty", "");
+    write_text("c", "12345");
+    write_text("empty", "");
     assert_ok(pst_file_open("c", &file, &diag), &diag);
     assert_int_equal(file.size, 5);
     assert_ok(pst_file_read_at(&file, 1, bytes, 4, &diag), &diag);
@@ -242,7 +242,7 @@ static void reads_regular_files_only(void **state)
                         "c has become shorter while it was in use: it had 5 "
                         "bytes, now 3; put the whole file back and start "
                         "again");
-    put("c", "12345");
+    write_text("c", "12345");
     pst_file_close(&file);
     pst_file_close(&file);
     assert_ok(pst_file_open("empty", &file, &diag), &diag);
@@ -261,9 +261,9 @@ static void reads_regular_files_only(void **state)
 static void removes_trees_not_what_links_name(void **state)
 {
     (void)state;
-    put("kept", "x");
+    write_text("kept", "x");
     assert_ok(pst_mkdirs("t/u/v", 0700, &diag), &diag);
-    put("t/u/file", "x");
+    write_text("t/u/file", "x");
     assert_int_equal(symlink("../kept", "t/link"), 0);
     assert_int_equal(symlink("..", "t/u/up"), 0);
     assert_ok(pst_remove_tree("t", &diag), &diag);

@@ -21,7 +21,7 @@
 
 static struct pst_diag diag;
 
-static void put(const char *path)
+static void write_file(const char *path)
 {
     assert_ok(pst_file_write(path, "text", 4, &diag), &diag);
 }
@@ -113,15 +113,15 @@ static void only_what_was_given_is_there(void **state)
     int found;
 
     (void)state;
-    put("file");
-    put("outside");
+    write_file("file");
+    write_file("outside");
     assert_ok(pst_mkdirs("given/inner", 0700, &diag), &diag);
     assert_ok(pst_mkdirs("out", 0700, &diag), &diag);
     assert_ok(pst_mkdirs("deep", 0700, &diag), &diag);
     assert_ok(pst_mkdirs("target-folder", 0700, &diag), &diag);
-    put("given/inner/file");
-    put("target-folder/file");
-    put("target");
+    write_file("given/inner/file");
+    write_file("target-folder/file");
+    write_file("target");
     assert_int_equal(symlink("../target", "given/link"), 0);
     assert_int_equal(symlink("../target-folder", "given/folder"), 0);
     found = in_a_child(guarded);

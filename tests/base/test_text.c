@@ -198,7 +198,7 @@ static void quotes_what_needs_it(void **state)
 
 /* Bytes that are no UTF-8 become U+FFFD; control characters that JSON libraries
  * leave as they are get escaped. */
-static void mends_json_of_libraries(void **state)
+static void repairs_json_of_libraries(void **state)
 {
     struct pst_str s = {0};
 
@@ -406,8 +406,8 @@ static void streams_are_independent(void **state)
     assert_true(fabs(uniform / 20000 - 0.5) < 0.01);
 }
 
-static void take_line(void *ctx, enum pst_log_level level, const char *topic,
-                      const char *text)
+static void record_line(void *ctx, enum pst_log_level level, const char *topic,
+                        const char *text)
 {
     struct pst_str *s = ctx;
 
@@ -419,7 +419,7 @@ static void log_goes_to_the_sink(void **state)
     struct pst_str s = {0};
 
     (void)state;
-    pst_log_set_sink(take_line, &s);
+    pst_log_set_sink(record_line, &s);
     pst_log_set_level(PST_LOG_INFO);
     pst_debug("exec", "hidden");
     pst_log_set_level(PST_LOG_DEBUG);
@@ -441,7 +441,7 @@ int main(void)
         cmocka_unit_test(formats_shortest_round_trip),
         cmocka_unit_test(finds_near_names),
         cmocka_unit_test(quotes_what_needs_it),
-        cmocka_unit_test(mends_json_of_libraries),
+        cmocka_unit_test(repairs_json_of_libraries),
         cmocka_unit_test(checks_utf8),
         cmocka_unit_test(text_remembers_failure),
         cmocka_unit_test(diagnosis_is_one_clean_line),

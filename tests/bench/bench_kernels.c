@@ -33,7 +33,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void *room_for(size_t bytes)
+static void *alloc_aligned(size_t bytes)
 {
     void *ret = aligned_alloc(ROOM, (bytes + 2 * ROOM) / ROOM * ROOM);
 
@@ -42,13 +42,13 @@ static void *room_for(size_t bytes)
     return ret;
 }
 
-static void *filled(const struct pst_value *value)
+static void *fill_new(const struct pst_value *value)
 {
     void *data = sample_fill(value), *ret;
     const size_t bytes = pst_meta_span(&value->meta);
 
     assert_non_null(data);
-    ret = room_for(bytes);
+    ret = alloc_aligned(bytes);
     memcpy(ret, data, bytes);
     pst_free(data);
     return ret;
@@ -65,13 +65,13 @@ static void bind(struct pst_node *node, struct pst_call *call)
 
         for (unsigned j = 0; j < n; j++, k++)
             if (arg->kind == PST_ARG_VALUE)
-                call->in[k].data = filled(arg->value);
+                call->in[k].data = fill_new(arg->value);
             else if (arg->kind == PST_ARG_VALUES && arg->values[j] != NULL)
-                call->in[k].data = filled(arg->values[j]);
+                call->in[k].data = fill_new(arg->values[j]);
     }
     for (unsigned i = 0; i < node->n_outs; i++) {
         call->out[i].meta = &node->outs[i]->meta;
-        call->out[i].data = room_for(pst_meta_span(&node->outs[i]->meta));
+        call->out[i].data = alloc_aligned(pst_meta_span(&node->outs[i]->meta));
     }
 }
 
@@ -86,7 +86,7 @@ static void make_tiles(struct pst_operand *x, struct pst_meta *meta,
     struct pst_call call = {
         .in = &in, .out = x, .n_in = 1, .n_out = 1, .args = args};
 
-    x->data = room_for((size_t)pst_tiles_numel(k, n) * sizeof(uint16_t));
+    x->data = alloc_aligned((size_t)pst_tiles_numel(k, n) * sizeof(uint16_t));
     *meta = pst_tiles_meta(k, n);
     x->meta = meta;
     pst_op_reference(op)->run(&call);
@@ -120,7 +120,7 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
         metas[i] = *meta;
         metas[i].dtype = PST_BF16;
         made[i].meta = &metas[i];
-        made[i].data = room_for((size_t)n * 2);
+        made[i].data = alloc_aligned((size_t)n * 2);
         for (int64_t k = 0; k < n; k++)
             pst_store_f64(PST_BF16, made[i].data, k,
                           pst_load_f64(meta->dtype, call->in[i].data, k));
@@ -175,7 +175,7 @@ static void time_node(struct pst_node *node, const char *flags, int runs)
     assert_non_null(kernel);
     if (kernel->scratch != NULL) {
         call.scratch_size = kernel->scratch(&call, 1);
-        call.scratch = room_for(call.scratch_size);
+        call.scratch = alloc_aligned(call.scratch_size);
     }
     printf("%s", kernel->name);
     for (int i = 0; i < runs; i++)
@@ -190,7 +190,7 @@ static void time_node(struct pst_node *node, const char *flags, int runs)
 
 static void time_adamw(int64_t n, int runs)
 {
-    float *room = room_for((size_t)n * 4 * sizeof(float));
+    float *room = alloc_aligned((size_t)n * 4 * sizeof(float));
 
     for (int64_t i = 0; i < n; i++)
         room[n + i] = (float)(i % 17) * 0.01f;

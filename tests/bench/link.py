@@ -136,7 +136,7 @@ print(time.monotonic() - begin)
 """
 
 
-def alone(rig, folder, size):
+def plain_seconds(rig, folder, size):
     """Returns the seconds that both hosts need to send `size` bytes to each
     other at the same time."""
     env = dict(os.environ, TMPDIR=str(folder), **rig.env())
@@ -168,7 +168,7 @@ def measure(a, folder, rig):
     for _ in range(a.rounds):
         for i, rate in enumerate(rates):
             limit(rig, rate)
-            plain[i].append(alone(rig, folder, size))
+            plain[i].append(plain_seconds(rig, folder, size))
             took[i].append(run(a, folder, rig, a.steps))
     bad = 0
     for rate, runs, alones in zip(rates, took, plain):

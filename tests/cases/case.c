@@ -23,8 +23,8 @@ struct bench {
     size_t n_wanted;
 };
 
-static bool set(struct bench *b, struct pst_value *value, const char *prefix,
-                const char *name)
+static bool set_input(struct bench *b, struct pst_value *value,
+                      const char *prefix, const char *name)
 {
     const struct pst_safetensors_entry *e;
     char key[300];
@@ -33,19 +33,19 @@ static bool set(struct bench *b, struct pst_value *value, const char *prefix,
     snprintf(key, sizeof(key), "%s%s", prefix, name);
     e = pst_safetensors_find(b->trial.given, key);
     if (e == NULL)
-        return judge_fail(&b->trial, "the case has no %s", key);
+        return compare_fail(&b->trial, "the case has no %s", key);
     if (!pst_meta_same(&e->meta, &value->meta))
-        return judge_fail(&b->trial, "%s is of another shape", key);
+        return compare_fail(&b->trial, "%s is of another shape", key);
     copy = malloc(e->bytes + 1);
     if (copy == NULL || b->n_copies == PST_COUNT(b->copies)) {
         free(copy);
-        return judge_fail(&b->trial, "too many tensors");
+        return compare_fail(&b->trial, "too many tensors");
     }
     if (e->bytes > 0)
         memcpy(copy, e->data, e->bytes);
     b->copies[b->n_copies++] = copy;
     if (pst_eval_set(b->trial.eval, value, copy, &b->diag) != PST_OK)
-        return judge_fail(&b->trial, "%s", b->diag.text);
+        return compare_fail(&b->trial, "%s", b->diag.text);
     return true;
 }
 
@@ -61,7 +61,7 @@ static bool set_state(struct bench *b, struct pst_value *const *values,
             pst_model_read(b->model, w, &values[i]->meta, data, &b->diag) !=
                 PST_OK ||
             pst_eval_set(b->trial.eval, values[i], data, &b->diag) != PST_OK)
-            return judge_fail(&b->trial, "%s has no data", values[i]->fqn);
+            return compare_fail(&b->trial, "%s has no data", values[i]->fqn);
     }
     return true;
 }
@@ -77,23 +77,24 @@ static bool run(struct bench *b, bool reference, size_t n_seeds,
     pst_eval_free(b->trial.eval);
     b->trial.eval = NULL;
     if (pst_eval_new(g, &b->trial.eval, &b->diag) != PST_OK)
-        return judge_fail(&b->trial, "%s", b->diag.text);
+        return compare_fail(&b->trial, "%s", b->diag.text);
     for (size_t i = 0; i < g->inputs.n; i++)
-        if (!set(b, g->inputs.at[i], "in.", g->inputs.at[i]->name))
+        if (!set_input(b, g->inputs.at[i], "in.", g->inputs.at[i]->name))
             return false;
     for (size_t i = 0; i < n_seeds; i++)
-        if (!set(b, seeds[i].seed, "", cots[i]))
+        if (!set_input(b, seeds[i].seed, "", cots[i]))
             return false;
     if (!set_state(b, g->params.at, g->params.n) ||
         !set_state(b, g->buffers.at, g->buffers.n) ||
         !set_state(b, g->consts.at, g->consts.n))
         return false;
     if (pst_eval_run(b->trial.eval, reference, &key, &b->diag) != PST_OK)
-        return judge_fail(&b->trial, "%s", b->diag.text);
+        return compare_fail(&b->trial, "%s", b->diag.text);
     return true;
 }
 
-static struct got get(const struct bench *b, const struct pst_value *value)
+static struct got get_result(const struct bench *b,
+                             const struct pst_value *value)
 {
     struct got g = {0};
 
@@ -105,7 +106,7 @@ static struct got get(const struct bench *b, const struct pst_value *value)
 }
 
 /* Returns a number as a 0-dim tensor, as the file stores numbers. */
-static struct got literal(const struct pst_arg *arg)
+static struct got number_result(const struct pst_arg *arg)
 {
     struct got g = {.data = NULL};
 
@@ -118,7 +119,7 @@ static struct got literal(const struct pst_arg *arg)
     return g;
 }
 
-static bool judge_forward(struct bench *b, struct got *outs, size_t *n_outs)
+static bool check_forward(struct bench *b, struct got *outs, size_t *n_outs)
 {
     const struct pst_graph *g = b->model->graph;
     char name[300];
@@ -129,26 +130,27 @@ static bool judge_forward(struct bench *b, struct got *outs, size_t *n_outs)
 
         if (o->kind == PST_OUTPUT_USER && *n_outs < MAX_OUT) {
             snprintf(name, sizeof(name), "out.%zu", *n_outs);
-            outs[*n_outs] = o->arg.kind == PST_ARG_VALUE ? get(b, o->arg.value)
-                                                         : literal(&o->arg);
-            if (!judge_tensor(&b->trial, name, &outs[(*n_outs)++], false))
+            outs[*n_outs] = o->arg.kind == PST_ARG_VALUE
+                                ? get_result(b, o->arg.value)
+                                : number_result(&o->arg);
+            if (!compare_tensor(&b->trial, name, &outs[(*n_outs)++], false))
                 return false;
         } else if (o->kind == PST_OUTPUT_INPUT_UPDATE) {
-            const struct got now = get(b, o->arg.value);
+            const struct got now = get_result(b, o->arg.value);
 
             snprintf(name, sizeof(name), "after.%s", o->target->name);
-            if (!judge_tensor(&b->trial, name, &now, false))
+            if (!compare_tensor(&b->trial, name, &now, false))
                 return false;
         }
     }
     snprintf(name, sizeof(name), "out.%zu", *n_outs);
     if (pst_safetensors_find(b->trial.given, name) != NULL)
-        return judge_fail(&b->trial, "%s is missing", name);
+        return compare_fail(&b->trial, "%s is missing", name);
     return true;
 }
 
 /* Checks that the program writes exactly the tensors that the case names. */
-static bool judge_written(const struct bench *b)
+static bool check_written(const struct bench *b)
 {
     const json_t *written = json_object_get(b->trial.spec, "written");
     const struct pst_graph *g = b->model->graph;
@@ -162,7 +164,7 @@ static bool judge_written(const struct bench *b)
                 found || (g->outputs.at[i].kind == PST_OUTPUT_INPUT_UPDATE &&
                           strcmp(g->outputs.at[i].target->name, name) == 0);
         if (!found)
-            return judge_fail(&b->trial, "%s is not written", name);
+            return compare_fail(&b->trial, "%s is not written", name);
     }
     return true;
 }
@@ -194,7 +196,7 @@ static size_t add_seeds(struct bench *b, struct pst_seed *seeds,
     return n;
 }
 
-static bool judge_backward(struct bench *b, bool reference, struct got *grad_x)
+static bool check_backward(struct bench *b, bool reference, struct got *grad_x)
 {
     static struct pst_seed seeds[MAX_OUT];
     static char cots[MAX_OUT][32];
@@ -208,37 +210,37 @@ static bool judge_backward(struct bench *b, bool reference, struct got *grad_x)
         return true;
     if (pst_autodiff(g, seeds, n_seeds, b->wanted, b->n_wanted, &b->result,
                      &b->diag) != PST_OK)
-        return judge_fail(&b->trial, "gradient: %s", b->diag.text);
+        return compare_fail(&b->trial, "gradient: %s", b->diag.text);
     if (!run(b, reference, n_seeds, seeds, (const char(*)[32])cots))
         return false;
     for (size_t i = 0; i < b->n_wanted; i++) {
-        const struct got grad = get(b, b->result.wanted[i]);
+        const struct got grad = get_result(b, b->result.wanted[i]);
         char name[300];
 
         if (strcmp(b->wanted[i]->name, "x") == 0)
             *grad_x = grad;
         snprintf(name, sizeof(name), "grad.%s", b->wanted[i]->name);
         if (json_object_get(b->trial.spec, "checks") == NULL &&
-            !judge_tensor(&b->trial, name, &grad, true))
+            !compare_tensor(&b->trial, name, &grad, true))
             return false;
     }
     return true;
 }
 
-static bool judge(struct bench *b, bool reference)
+static bool check_case(struct bench *b, bool reference)
 {
     static struct got outs[MAX_OUT];
     struct got grad_x = {0};
     size_t n_outs = 0;
 
-    if (!run(b, reference, 0, NULL, NULL) || !judge_written(b) ||
-        !judge_forward(b, outs, &n_outs) ||
-        !judge_backward(b, reference, &grad_x))
+    if (!run(b, reference, 0, NULL, NULL) || !check_written(b) ||
+        !check_forward(b, outs, &n_outs) ||
+        !check_backward(b, reference, &grad_x))
         return false;
     /* The backward run may have placed the outputs elsewhere: gets them again.
      */
-    return judge_forward(b, outs, &n_outs) &&
-           judge_checks(&b->trial, outs, n_outs, &grad_x);
+    return check_forward(b, outs, &n_outs) &&
+           apply_checks(&b->trial, outs, n_outs, &grad_x);
 }
 
 enum verdict case_run(const json_t *spec, const char *dir, bool reference,
@@ -261,9 +263,9 @@ enum verdict case_run(const json_t *spec, const char *dir, bool reference,
         snprintf(text, size, "%s", b.diag.text);
     else if (pst_model_open(path[0], &b.model, &b.diag) != PST_OK) {
         snprintf(text, size, "%s", b.diag.text);
-        if (excuses_take(excuses, name, "refused"))
+        if (excuses_use(excuses, name, "refused"))
             verdict = VERDICT_REFUSED;
-    } else if (judge(&b, reference))
+    } else if (check_case(&b, reference))
         verdict = VERDICT_PASS;
     pst_eval_free(b.trial.eval);
     for (size_t i = 0; i < b.n_copies; i++)

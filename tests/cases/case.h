@@ -44,12 +44,12 @@ struct got {
 
 /* Returns false, with trial->text set, if got differs from the entry `name` and
  * that is not excused. */
-bool judge_tensor(const struct trial *t, const char *name,
-                  const struct got *got, bool gradient);
+bool compare_tensor(const struct trial *t, const char *name,
+                    const struct got *got, bool gradient);
 /* Does the same for the properties that a random operator guarantees. */
-bool judge_checks(const struct trial *t, const struct got *out, size_t n,
+bool apply_checks(const struct trial *t, const struct got *out, size_t n,
                   const struct got *grad_x);
 /* Sets trial->text and returns false. */
-bool judge_fail(const struct trial *t, const char *fmt, ...) PST_PRINTF(2, 3);
+bool compare_fail(const struct trial *t, const char *fmt, ...) PST_PRINTF(2, 3);
 
 #endif

@@ -21,7 +21,7 @@ struct excuses {
 };
 
 /* Returns false if the line is incomplete. */
-static bool add(struct excuses *e, const char *line, unsigned number)
+static bool add_excuse(struct excuses *e, const char *line, unsigned number)
 {
     struct excuse *x = &e->at[e->n];
     char *tensor, *why;
@@ -52,7 +52,7 @@ struct excuses *excuses_read(const char *path)
 
     while (ok && fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
-        ok = add(e, line, ++number);
+        ok = add_excuse(e, line, ++number);
     }
     if (!ok) {
         (void)fprintf(stderr, "%s:%u: no case, tensor and reason\n", path,
@@ -72,7 +72,7 @@ void excuses_free(struct excuses *e)
     free(e);
 }
 
-bool excuses_take(struct excuses *e, const char *name, const char *tensor)
+bool excuses_use(struct excuses *e, const char *name, const char *tensor)
 {
     for (size_t i = 0; e != NULL && i < e->n; i++)
         if (strcmp(e->at[i].text, name) == 0 &&

@@ -20,7 +20,7 @@ struct excuses *excuses_read(const char *path);
 void excuses_free(struct excuses *e);
 
 /* True if the wrong tensor is excused. NULL excuses nothing. */
-bool excuses_take(struct excuses *e, const char *name, const char *tensor);
+bool excuses_use(struct excuses *e, const char *name, const char *tensor);
 
 /* Prints the excuses that were not needed and returns their number. */
 unsigned excuses_print_stale(const struct excuses *e);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool judge_fail(const struct trial *t, const char *fmt, ...)
+bool compare_fail(const struct trial *t, const char *fmt, ...)
 {
     va_list args;
 
@@ -19,14 +19,15 @@ bool judge_fail(const struct trial *t, const char *fmt, ...)
     return false;
 }
 
-static double number(const json_t *object, const char *key, double otherwise)
+static double json_number(const json_t *object, const char *key,
+                          double otherwise)
 {
     const json_t *value = json_object_get(object, key);
 
     return json_is_number(value) ? json_number_value(value) : otherwise;
 }
 
-static double at(const struct got *g, int64_t i)
+static double element_at(const struct got *g, int64_t i)
 {
     return pst_load_f64(g->meta.dtype, g->data, pst_meta_offset(&g->meta, i));
 }
@@ -42,7 +43,7 @@ static bool is_close(double have, double want, double rtol, double atol)
 
 /* Returns an aligned copy of the data; free with free(). Entries in files of
  * other programs may be unaligned. */
-static void *aligned(const struct pst_safetensors_entry *e)
+static void *copy_aligned(const struct pst_safetensors_entry *e)
 {
     void *copy = malloc(e->bytes + 1);
 
@@ -56,8 +57,8 @@ static bool compare_values(const struct trial *t, const char *name,
                            bool gradient)
 {
     const json_t *spec = t->spec;
-    const double rtol = number(spec, gradient ? "grad_rtol" : "rtol", 0.0);
-    const double atol = number(spec, gradient ? "grad_atol" : "atol", 0.0);
+    const double rtol = json_number(spec, gradient ? "grad_rtol" : "rtol", 0.0);
+    const double atol = json_number(spec, gradient ? "grad_atol" : "atol", 0.0);
     const bool whole = pst_dtype_kind(want->meta.dtype) != PST_KIND_FLOAT;
 
     for (int64_t i = 0; i < pst_meta_numel(&want->meta); i++) {
@@ -68,11 +69,13 @@ static bool compare_values(const struct trial *t, const char *name,
             const int64_t b = pst_load_i64(want->meta.dtype, want->data, i);
 
             if (a != b)
-                return judge_fail(t, "%s[%lld] is %lld, not %lld", name,
-                                  (long long)i, (long long)a, (long long)b);
-        } else if (!is_close(at(got, i), at(want, i), rtol, atol)) {
-            return judge_fail(t, "%s[%lld] is %.9g, not %.9g", name,
-                              (long long)i, at(got, i), at(want, i));
+                return compare_fail(t, "%s[%lld] is %lld, not %lld", name,
+                                    (long long)i, (long long)a, (long long)b);
+        } else if (!is_close(element_at(got, i), element_at(want, i), rtol,
+                             atol)) {
+            return compare_fail(t, "%s[%lld] is %.9g, not %.9g", name,
+                                (long long)i, element_at(got, i),
+                                element_at(want, i));
         }
     }
     return true;
@@ -91,25 +94,25 @@ static bool compare_norm(const struct trial *t, const char *name,
     (void)snprintf(key, sizeof(key), "exact.%s", name);
     e = pst_safetensors_find(t->given, key);
     if (e == NULL || pst_meta_numel(&e->meta) != pst_meta_numel(&got->meta))
-        return judge_fail(t, "the case has no %s like %s", key, name);
+        return compare_fail(t, "the case has no %s like %s", key, name);
     want.meta = e->meta;
-    want.data = aligned(e);
+    want.data = copy_aligned(e);
     if (want.data == NULL)
-        return judge_fail(t, "out of memory");
+        return compare_fail(t, "out of memory");
     for (int64_t i = 0; i < pst_meta_numel(&e->meta); i++) {
-        const double off = at(got, i) - at(&want, i);
+        const double off = element_at(got, i) - element_at(&want, i);
 
         sum += off * off;
     }
     free((void *)want.data);
     return sqrt(sum) <= limit || /* NaN counts as wrong */
-           judge_fail(t, "%s is off by %.3g, which may be %.3g", name,
-                      sqrt(sum), limit);
+           compare_fail(t, "%s is off by %.3g, which may be %.3g", name,
+                        sqrt(sum), limit);
 }
 
 /* Compares only the dtype and shape of an output, which are in cases.json. */
-static bool judge_meta(const struct trial *t, const char *name,
-                       const struct got *got)
+static bool compare_meta(const struct trial *t, const char *name,
+                         const struct got *got)
 {
     const json_t *outputs = json_object_get(t->spec, "outputs");
     const json_t *want, *shape;
@@ -121,21 +124,21 @@ static bool judge_meta(const struct trial *t, const char *name,
     shape = json_object_get(want, "shape");
     dtype = json_string_value(json_object_get(want, "dtype"));
     if (dtype == NULL || strcmp(pst_dtype_name(got->meta.dtype), dtype) != 0)
-        return judge_fail(t, "%s is %s, not %s", name,
-                          pst_dtype_name(got->meta.dtype), dtype);
+        return compare_fail(t, "%s is %s, not %s", name,
+                            pst_dtype_name(got->meta.dtype), dtype);
     if (json_array_size(shape) != got->meta.rank)
-        return judge_fail(t, "%s has rank %u", name, got->meta.rank);
+        return compare_fail(t, "%s has rank %u", name, got->meta.rank);
     for (unsigned d = 0; d < got->meta.rank; d++)
         if (json_integer_value(json_array_get(shape, d)) != got->meta.size[d])
-            return judge_fail(t, "dimension %u of %s is %lld", d, name,
-                              (long long)got->meta.size[d]);
+            return compare_fail(t, "dimension %u of %s is %lld", d, name,
+                                (long long)got->meta.size[d]);
     return true;
 }
 
 static bool is_zero(const struct got *g)
 {
     for (int64_t i = 0; i < pst_meta_numel(&g->meta); i++)
-        if (at(g, i) != 0.0)
+        if (element_at(g, i) != 0.0)
             return false;
     return true;
 }
@@ -168,36 +171,36 @@ static bool is_right(const struct trial *t, const char *name,
         return true;
     if (!gradient && got->data != NULL &&
         (strcmp(kind, "meta") == 0 || strcmp(kind, "stat") == 0))
-        return judge_meta(t, name, got);
+        return compare_meta(t, name, got);
     if (e == NULL) /* a missing gradient means zeros */
         return (gradient && (is_zero(got) || is_written(t, name))) ||
-               judge_fail(t, "%s is not expected", name);
+               compare_fail(t, "%s is not expected", name);
     want.meta = e->meta;
-    want.data = aligned(e);
+    want.data = copy_aligned(e);
     if (want.data == NULL)
-        return judge_fail(t, "out of memory");
+        return compare_fail(t, "out of memory");
     if (got->data == NULL)
         ok = (gradient && is_zero(&want)) ||
-             judge_fail(t, "%s is missing", name);
+             compare_fail(t, "%s is missing", name);
     else if (!pst_meta_same(&got->meta, &e->meta))
-        ok = judge_fail(t, "%s is %s, not %s", name,
-                        pst_meta_text(&got->meta, a),
-                        pst_meta_text(&e->meta, b));
+        ok = compare_fail(t, "%s is %s, not %s", name,
+                          pst_meta_text(&got->meta, a),
+                          pst_meta_text(&e->meta, b));
     else if (limits != NULL)
-        ok = compare_norm(t, name, got, number(limits, name, -1.0));
+        ok = compare_norm(t, name, got, json_number(limits, name, -1.0));
     else
         ok = compare_values(t, name, got, &want, gradient);
     free((void *)want.data);
     return ok;
 }
 
-bool judge_tensor(const struct trial *t, const char *name,
-                  const struct got *got, bool gradient)
+bool compare_tensor(const struct trial *t, const char *name,
+                    const struct got *got, bool gradient)
 {
     return is_right(t, name, got, gradient) ||
-           excuses_take(t->excuses,
-                        json_string_value(json_object_get(t->spec, "case")),
-                        name);
+           excuses_use(t->excuses,
+                       json_string_value(json_object_get(t->spec, "case")),
+                       name);
 }
 
 /* --- random operators ----------------------------------------------------- */
@@ -212,7 +215,7 @@ static int ascending(const void *a, const void *b)
 static bool check_moments(const struct trial *t, const json_t *check,
                           const double *x, size_t n)
 {
-    const double tol = number(check, "tol", 0.05);
+    const double tol = json_number(check, "tol", 0.05);
     double mean = 0.0, var = 0.0, zeros = 0.0;
 
     for (size_t i = 0; i < n; i++) {
@@ -223,15 +226,15 @@ static bool check_moments(const struct trial *t, const json_t *check,
     for (size_t i = 0; i < n; i++)
         var += (x[i] - mean) * (x[i] - mean) / (double)n;
     if (json_object_get(check, "mean") &&
-        !(fabs(mean - number(check, "mean", 0)) <= tol))
-        return judge_fail(t, "the mean is %g", mean);
+        !(fabs(mean - json_number(check, "mean", 0)) <= tol))
+        return compare_fail(t, "the mean is %g", mean);
     if (json_object_get(check, "std") &&
-        !(fabs(sqrt(var) - number(check, "std", 0)) <=
-          number(check, "std_tol", tol)))
-        return judge_fail(t, "the deviation is %g", sqrt(var));
+        !(fabs(sqrt(var) - json_number(check, "std", 0)) <=
+          json_number(check, "std_tol", tol)))
+        return compare_fail(t, "the deviation is %g", sqrt(var));
     if (json_object_get(check, "zero") &&
-        !(fabs(zeros - number(check, "zero", 0)) <= tol))
-        return judge_fail(t, "%g of it are zeros", zeros);
+        !(fabs(zeros - json_number(check, "zero", 0)) <= tol))
+        return compare_fail(t, "%g of it are zeros", zeros);
     return true;
 }
 
@@ -250,12 +253,12 @@ static bool check_range(const struct trial *t, const json_t *check,
     const bool integer = json_is_true(json_object_get(check, "integer"));
 
     for (size_t i = 0; i < n; i++)
-        if (!(x[i] >= number(check, "min", -INFINITY)) ||
-            !(x[i] <= number(check, "max", INFINITY)) ||
-            !(x[i] < number(check, "below", INFINITY) ||
+        if (!(x[i] >= json_number(check, "min", -INFINITY)) ||
+            !(x[i] <= json_number(check, "max", INFINITY)) ||
+            !(x[i] < json_number(check, "below", INFINITY) ||
               json_object_get(check, "below") == NULL) ||
             (integer && x[i] != floor(x[i])) || !is_among(values, x[i]))
-            return judge_fail(t, "%g is out of range", x[i]);
+            return compare_fail(t, "%g is out of range", x[i]);
     return true;
 }
 
@@ -271,14 +274,14 @@ static bool check_order(const struct trial *t, const json_t *check, double *x,
     for (size_t row = 0; m > 0 && row + m <= n; row += m)
         qsort(x + row, m, sizeof(*x), ascending);
     if (median != NULL && !(fabs(x[n / 2] - json_number_value(median)) <=
-                            number(check, "tol", 0.05)))
-        return judge_fail(t, "the median is %g", x[n / 2]);
+                            json_number(check, "tol", 0.05)))
+        return compare_fail(t, "the median is %g", x[n / 2]);
     for (size_t i = 0; i < n; i++) {
         if (json_object_get(check, "permutation") && x[i] != (double)i)
-            return judge_fail(t, "this is not a permutation");
+            return compare_fail(t, "this is not a permutation");
         if (json_object_get(check, "rows_differ") && i % m > 0 &&
             x[i] == x[i - 1])
-            return judge_fail(t, "%g is twice in a row", x[i]);
+            return compare_fail(t, "%g is twice in a row", x[i]);
     }
     return true;
 }
@@ -294,28 +297,29 @@ static bool check_kept(const struct trial *t, double kept,
     const char *bad = NULL;
 
     if (e == NULL)
-        return judge_fail(t, "there is no in.x");
+        return compare_fail(t, "there is no in.x");
     in.meta = e->meta;
-    in.data = aligned(e);
+    in.data = copy_aligned(e);
     for (int64_t i = 0; in.data != NULL && i < pst_meta_numel(&e->meta); i++) {
-        const bool gone = at(out, i) == 0.0;
+        const bool gone = element_at(out, i) == 0.0;
 
-        if (!gone && !is_close(at(out, i), at(&in, i) * kept, 0.01, 1e-6))
+        if (!gone && !is_close(element_at(out, i), element_at(&in, i) * kept,
+                               0.01, 1e-6))
             bad = "a kept element is not scaled";
         if (grad->data != NULL &&
-            !is_close(at(grad, i), gone ? 0.0 : kept, 0.01, 1e-6))
+            !is_close(element_at(grad, i), gone ? 0.0 : kept, 0.01, 1e-6))
             bad = "the gradient is not that of the mask";
     }
     free((void *)in.data);
-    return bad == NULL || judge_fail(t, "%s", bad);
+    return bad == NULL || compare_fail(t, "%s", bad);
 }
 
 static bool check_mask(const struct trial *t, const struct got *out,
                        const struct got *mask)
 {
     for (int64_t i = 0; i < pst_meta_numel(&mask->meta); i++)
-        if ((at(out, i) != 0.0) != (at(mask, i) != 0.0))
-            return judge_fail(t, "the mask is not that of the output");
+        if ((element_at(out, i) != 0.0) != (element_at(mask, i) != 0.0))
+            return compare_fail(t, "the mask is not that of the output");
     return true;
 }
 
@@ -328,33 +332,33 @@ static bool check_slices(const struct trial *t, unsigned dim,
         inner *= (size_t)out->meta.size[d];
     for (size_t i = 0; i < n; i++)
         if ((x[i] == 0.0) != (x[i - i % inner] == 0.0))
-            return judge_fail(t, "a slice is zero in part");
+            return compare_fail(t, "a slice is zero in part");
     return true;
 }
 
-static bool judge_check(const struct trial *t, const json_t *check,
+static bool apply_check(const struct trial *t, const json_t *check,
                         const struct got *out, size_t n_out,
                         const struct got *grad_x)
 {
-    const size_t which = (size_t)number(check, "out", 0);
+    const size_t which = (size_t)json_number(check, "out", 0);
     const struct got *g = &out[which];
     const json_t *equals = json_object_get(check, "equals");
     const json_t *mask = json_object_get(check, "mask");
     const json_t *slices = json_object_get(check, "slices");
-    const double kept = number(check, "kept", NAN);
+    const double kept = json_number(check, "kept", NAN);
     size_t n, row;
     double *x;
     bool ok;
 
     if (which >= n_out || g->data == NULL)
-        return judge_fail(t, "out.%zu is missing", which);
+        return compare_fail(t, "out.%zu is missing", which);
     n = (size_t)pst_meta_numel(&g->meta);
     row = g->meta.rank > 0 ? (size_t)g->meta.size[g->meta.rank - 1] : 1;
     x = malloc((n + 1) * sizeof(*x));
     if (x == NULL)
-        return judge_fail(t, "out of memory");
+        return compare_fail(t, "out of memory");
     for (size_t i = 0; i < n; i++)
-        x[i] = at(g, (int64_t)i);
+        x[i] = element_at(g, (int64_t)i);
     ok = check_moments(t, check, x, n) && check_range(t, check, x, n) &&
          (isnan(kept) || check_kept(t, kept, g, grad_x)) &&
          (mask == NULL ||
@@ -371,22 +375,22 @@ static bool judge_check(const struct trial *t, const json_t *check,
         snprintf(name, sizeof(name), "in.%s", json_string_value(equals));
         e = pst_safetensors_find(t->given, name);
         if (e == NULL)
-            return judge_fail(t, "%s is missing", name);
+            return compare_fail(t, "%s is missing", name);
         want.meta = e->meta;
-        want.data = aligned(e);
+        want.data = copy_aligned(e);
         ok = compare_values(t, "out.0", g, &want, false);
         free((void *)want.data);
     }
     return ok;
 }
 
-bool judge_checks(const struct trial *t, const struct got *out, size_t n,
+bool apply_checks(const struct trial *t, const struct got *out, size_t n,
                   const struct got *grad_x)
 {
     const json_t *checks = json_object_get(t->spec, "checks");
 
     for (size_t i = 0; i < json_array_size(checks); i++)
-        if (!judge_check(t, json_array_get(checks, i), out, n, grad_x))
+        if (!apply_check(t, json_array_get(checks, i), out, n, grad_x))
             return false;
     return true;
 }

@@ -167,7 +167,7 @@ static void print_table(void)
                rows[i].first != NULL ? rows[i].first : "");
 }
 
-static json_t *load(const char *dir)
+static json_t *load_cases(const char *dir)
 {
     char path[4096];
     json_error_t error;
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", diag.text);
         return 2;
     }
-    all = load(o.dir);
+    all = load_cases(o.dir);
     if (all == NULL)
         return 2;
     json_array_foreach(all, i, spec)

@@ -442,7 +442,7 @@ class Program:
             for t in (self.live[n] for n in returns)]]
         machine = storages.Machine(case)
         machine.call()
-        self.witness(case, machine)
+        self.check_agreement(case, machine)
         if self.sgd is not None:
             self.optimize(case)
         case["expect"]["storages"] = {
@@ -479,7 +479,7 @@ class Program:
         if "NaN" not in json.dumps([torchs, ours]): # main() drops such programs
             raise AssertionError(f"{what}: PyTorch {torchs}, bytes {ours}")
 
-    def witness(self, case, machine):
+    def check_agreement(self, case, machine):
         """Checks that PyTorch and the interpreter agree on the results of a
         program."""
         want = case["expect"]

@@ -163,7 +163,7 @@ class Job:
         self.ask("attr", "get", "", "-o", "state.safetensors")
         return load_file(self.folder / "state.safetensors")
 
-    def renew(self):
+    def set_random(self):
         """Sets all tensors to new random values; returns these in the format
         of `attr get`."""
         own = self.model.state_dict()
@@ -244,7 +244,7 @@ def sets(b, job):
                         ("norm", None), ("a.bias", -1.5), ("conv", .1)):
         job.begin()
         with b.case(f"set {name}"):
-            state = job.renew()
+            state = job.set_random()
             given = {n: torch.randn_like(t) for n, t in state.items()
                      if n == name or n.startswith(name + ".")}
             if value is not None:
@@ -276,7 +276,7 @@ def casts(b, job):
                        "f64": torch.float64}[dtype]
         job.begin()
         with b.case(f"cast {names} {dtype}"):
-            state = job.renew()
+            state = job.set_random()
             for name in names:
                 step = json.loads(job.ask("attr", "cast", name, dtype,
                                           "--json"))["step"]
@@ -299,7 +299,7 @@ def back(b):
     job = Job(b.penstock, b.folder, Net().bfloat16())
     job.begin()
     with b.case("cast back"):
-        state = job.renew()
+        state = job.set_random()
         assert "bf16[8], kept as f32" in job.ask("attr", "get", "scale")
         step = json.loads(job.ask("attr", "cast", "", "f32",
                                   "--json"))["step"]

@@ -127,7 +127,7 @@ def step_case(bench, name, model, form, stages, schedule, m, optimizer):
                                 *wrong[:8]]))
 
 
-def off(x, y):
+def relative_error(x, y):
     return ((x.double() - y).norm() / y.norm().clamp_min(1e-30)).item()
 
 
@@ -162,11 +162,13 @@ def narrow_case(bench, name, model, way):
                   "f32" if exported else "bf16")
         dump = load_file(folder / "dump")
         theirs = {n: p.grad for n, p in net.named_parameters()}
-        wrong = [f"{n}: off by {off(dump[f'grad.{n}'], p.grad):.2g}, PyTorch "
-                 f"by {off(theirs[n], p.grad):.2g}"
+        wrong = [f"{n}: off by "
+                 f"{relative_error(dump[f'grad.{n}'], p.grad):.2g}, PyTorch "
+                 f"by {relative_error(theirs[n], p.grad):.2g}"
                  for n, p in wide.named_parameters()
-                 if f"grad.{n}" in dump and off(dump[f"grad.{n}"], p.grad) >
-                 2 * off(theirs[n], p.grad) + 1e-3]
+                 if f"grad.{n}" in dump and
+                 relative_error(dump[f"grad.{n}"], p.grad) >
+                 2 * relative_error(theirs[n], p.grad) + 1e-3]
         if wrong:
             raise Failed("\n".join(wrong[:8]))
         data = (folder / "dump").read_bytes()
@@ -205,11 +207,11 @@ def rows_case(bench, name, model, stages, m, rows):
               "--data-at", "first" if m % 2 else "all")
     dump = load_file(folder / "dump")
     theirs = {n: p.grad for n, p in net.named_parameters()}
-    wrong = [f"{n}: off by {off(dump[f'grad.{n}'], p.grad):.2g}, PyTorch by "
-             f"{off(theirs[n], p.grad):.2g}"
+    wrong = [f"{n}: off by {relative_error(dump[f'grad.{n}'], p.grad):.2g}, "
+             f"PyTorch by {relative_error(theirs[n], p.grad):.2g}"
              for n, p in wide.named_parameters() if f"grad.{n}" in dump and
-             off(dump[f"grad.{n}"], p.grad) >
-             max(reference.TIMES_TORCH * off(theirs[n], p.grad),
+             relative_error(dump[f"grad.{n}"], p.grad) >
+             max(reference.TIMES_TORCH * relative_error(theirs[n], p.grad),
                  reference.FLOORS["grad"])]
     if wrong:
         raise Failed("\n".join(wrong[:8]))

@@ -204,7 +204,7 @@ class Bench:
                            stdout=subprocess.DEVNULL)
         return load_file(os.path.join(self.folder, name + ".out"))
 
-    def want(self, optimizers, words=(), clip=None):
+    def reference(self, optimizers, words=(), clip=None):
         self.model.load_state_dict(self.start)
         trained = self.model
         if "--ema" in words:
@@ -236,14 +236,14 @@ def main():
     good = bad = 0
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         bench = Bench(penstock, folder)
-        plain = bench.want(lambda model: [torch.optim.AdamW(
+        plain = bench.reference(lambda model: [torch.optim.AdamW(
             model.parameters(), lr=.01, weight_decay=.1)])
         for k, (title, optimizers, words, *clip) in enumerate(CASES):
-            want = bench.want(optimizers, words, *clip)
+            want = bench.reference(optimizers, words, *clip)
             got = bench.train(f"one-{k}", "-n", "1", *words)
             worst, name = max(bench.differences(got, want))
             other, _ = max(bench.differences(
-                bench.want(optimizers) if clip else plain, want))
+                bench.reference(optimizers) if clip else plain, want))
             cut = bench.train(f"two-{k}", "-n", "2", "--schedule", "gpipe",
                               *words)
             same = all(torch.equal(got[x], cut[x]) for x in got)

@@ -412,7 +412,7 @@ def compare(dump, f32, f64, floor):
     return wrong
 
 
-def judge(make, penstock, folder):
+def run_class(make, penstock, folder):
     """Runs a class in penstock and PyTorch. Returns (result, reason), where
     the result is one of those in the module's docstring."""
     torch.manual_seed(0)
@@ -551,7 +551,7 @@ def main():
             continue
         signal.alarm(a.limit)
         try:
-            outcome, why = judge(make, a.penstock, a.workdir / name)
+            outcome, why = run_class(make, a.penstock, a.workdir / name)
         except TooSlow:
             outcome, why = "no model", f"takes more than {a.limit} s"
         signal.alarm(0)

@@ -80,11 +80,11 @@ class Bench:
         return load_file(self.path(name))
 
 
-def off(got, want):
+def relative_error(got, want):
     return float((got - want).abs().max() / want.abs().max())
 
 
-def whole(b):
+def compare_run(b):
     torch.manual_seed(2)
     model = Model()
     x = torch.randn(STEPS * ROWS, WIDTH)
@@ -124,7 +124,7 @@ def whole(b):
         want[f"{layer}.lora_A.default.weight"] = getattr(model, layer).a
         want[f"{layer}.lora_B.default.weight"] = getattr(model, layer).b
     got = results[0]
-    worst = max(off(got[k], v.detach()) for k, v in want.items())
+    worst = max(relative_error(got[k], v.detach()) for k, v in want.items())
     assert not torch.equal(got["head.weight"], start["head.weight"])
     assert torch.equal(got["up.weight"], start["up.weight"])
 
@@ -182,9 +182,10 @@ def dropout(b, p=.3):
     want = ((x[:rows] * mask) @ a.T) @ c.T
     loss = F.mse_loss(want, target[:rows])
     loss.backward()
-    worst = max(off(y, want.detach()), off(got["loss"], loss.detach()),
-                off(got["grad.fc.lora_A.default.weight"], a.grad),
-                off(got["grad.fc.lora_B.default.weight"], c.grad))
+    worst = max(relative_error(y, want.detach()),
+                relative_error(got["loss"], loss.detach()),
+                relative_error(got["grad.fc.lora_A.default.weight"], a.grad),
+                relative_error(got["grad.fc.lora_B.default.weight"], c.grad))
     other = step("other", "--steps", 1, "--seed", 1)
     assert not torch.equal(other["output.1"] == 0, y == 0)
     again = step("again", "--steps", 1, "-m", 2, "-n", "1")
@@ -198,7 +199,7 @@ def dropout(b, p=.3):
 
 
 def main():
-    bad, tests = 0, (whole, dropout)
+    bad, tests = 0, (compare_run, dropout)
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = Bench(sys.argv[1], folder)
         for test in tests:

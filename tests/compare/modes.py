@@ -59,7 +59,7 @@ def off(name, *shape):
     return add
 
 
-def stir(module):
+def set_random_stats(module):
     """Sets running statistics to random values, which differ from initial
     ones."""
     for n, b in module.named_buffers():
@@ -127,17 +127,18 @@ for case, make, *shape in (
         ("rrelu", nn.RReLU, 6),
         ("rrelu as a function", lambda: Asks(
             lambda x, p, t: F.rrelu(x, 0.1, p, t)), 6),
-        ("batch norm", lambda: stir(nn.BatchNorm1d(6)), 6),
-        ("batch norm of images", lambda: stir(nn.BatchNorm2d(3)), 3, 2, 1),
+        ("batch norm", lambda: set_random_stats(nn.BatchNorm1d(6)), 6),
+        ("batch norm of images",
+         lambda: set_random_stats(nn.BatchNorm2d(3)), 3, 2, 1),
         ("batch norm without statistics", lambda: nn.BatchNorm1d(
             6, track_running_stats=False), 6),
-        ("instance norm", lambda: stir(nn.InstanceNorm1d(
+        ("instance norm", lambda: set_random_stats(nn.InstanceNorm1d(
             3, track_running_stats=True)), 3, 2),
         ("instance norm without statistics",
          lambda: nn.InstanceNorm1d(3), 3, 2),
         ("group norm", lambda: nn.GroupNorm(1, 6), 6),
         ("norm and dropout", lambda: nn.Sequential(
-            stir(nn.BatchNorm2d(3)), nn.Dropout2d(0.5), nn.ReLU(),
+            set_random_stats(nn.BatchNorm2d(3)), nn.Dropout2d(0.5), nn.ReLU(),
             nn.AlphaDropout(0.2)), 3, 2, 1)):
     OFF[case] = (make, tuple(shape))
 
@@ -283,7 +284,7 @@ def eval_case(bench, name, form):
     operators a message reports the mode."""
     make, shape, names = RANDOM[name]
     path, want = bench.make(name, lambda: nn.Sequential(
-        stir(nn.BatchNorm1d(3)), make()), shape, "eval", form)
+        set_random_stats(nn.BatchNorm1d(3)), make()), shape, "eval", form)
     code, got, said = bench.infer(path)
     if code != 0:
         raise Failed(f"exit code {code}: {said}")

@@ -203,10 +203,10 @@ class Outline:
     def wire(self, results):
         self.pass_to(self.root)
         for v in self.values_in(results):
-            self.want(v, self.root)
-        self.give(self.root)
+            self.extend_wanted(v, self.root)
+        self.add_outputs(self.root)
 
-    def want(self, value, call):
+    def extend_wanted(self, value, call):
         """Extends value.wanted to the innermost call that contains both
         value.wanted and `call`, which reads the value."""
         at = value.wanted
@@ -223,7 +223,7 @@ class Outline:
                 self.pass_to(item)
                 continue
             for v in self.values_in([item.args, item.kwargs]):
-                self.want(v, call)
+                self.extend_wanted(v, call)
                 at, ancestors = call, set()
                 up = v.owner
                 while up:
@@ -234,10 +234,10 @@ class Outline:
                         at.takes.append(v)
                     at = at.parent
 
-    def give(self, call):
+    def add_outputs(self, call):
         for item in call.items:
             if isinstance(item, Call):
-                self.give(item)
+                self.add_outputs(item)
                 continue
             at = call
             while at is not item.value.wanted:

@@ -88,7 +88,7 @@ def order(n):
         used[source] += 1
 
 
-def want(model, data):
+def reference_state(model, data):
     optimizer = torch.optim.SGD(model.parameters(), lr=.5)
     samples = list(order(STEPS * ROWS))
     for step in range(STEPS):
@@ -147,7 +147,8 @@ def main():
         train("two", "-n", "2", "--steps", "5")
         train("two", "-n", "2", "--steps", str(STEPS), "--resume")
         got, cut = weights("one"), weights("two")
-    right = want(model, {k: torch.from_numpy(v) for k, v in data.items()})
+    right = reference_state(
+        model, {k: torch.from_numpy(v) for k, v in data.items()})
     worst, name = max(
         (float((got[k] - v.detach()).abs().max() /
                (v.detach() - start[k]).abs().max()), k)

@@ -39,7 +39,7 @@ def warm_up():
     torch.set_rng_state(state)
 
 
-def become(script, words, out):
+def run_as_main(script, words, out):
     """Runs the script in the forked process as if Python had started it."""
     os.dup2(out, 1)
     os.close(out)
@@ -69,7 +69,7 @@ def run(script, words):
     pid = os.fork()
     if pid == 0:
         os.close(end)
-        become(script, words, out)
+        run_as_main(script, words, out)
     os.close(out)
     last = ""
     with os.fdopen(end, encoding="utf-8", errors="replace") as lines:

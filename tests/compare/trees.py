@@ -80,7 +80,7 @@ class Seen:
         # Hooks do not run in a branch of torch.cond.
         branched = {m for b in model.modules() if type(b).__name__ == "Branch"
                     for m in b.children()}
-        hooks = [module.register_forward_pre_hook(self.note(n[0]),
+        hooks = [module.register_forward_pre_hook(self.record_calls(n[0]),
                                                   with_kwargs=True)
                  for module, n in names.items()
                  if len(n) == 1 and n[0] and module not in branched]
@@ -88,7 +88,7 @@ class Seen:
         for hook in hooks:
             hook.remove()
 
-    def note(self, name):
+    def record_calls(self, name):
         def hook(_, args, kwargs):
             self.calls[name].append((args, kwargs))
         return hook

@@ -39,7 +39,7 @@ static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
     return at;
 }
 
-static void make(struct made *m, bool train, bool compile)
+static void made_init(struct made *m, bool train, bool compile)
 {
     const struct pst_split_options cut = {.stages = 1};
     const struct pst_program_options options = {.train = train,
@@ -58,7 +58,7 @@ static void make(struct made *m, bool train, bool compile)
             &diag);
 }
 
-static void end(struct made *m)
+static void made_fini(struct made *m)
 {
     pst_program_free(m->program);
     pst_plan_free(m->plan);
@@ -97,9 +97,9 @@ static void finds_nothing_wrong(void **state)
     for (unsigned train = 0; train < 2; train++) {
         struct made m;
 
-        make(&m, train, true);
+        made_init(&m, train, true);
         assert_ok(pst_program_check(m.program, &diag), &diag);
-        end(&m);
+        made_fini(&m);
     }
 }
 
@@ -109,7 +109,7 @@ static void finds_descriptors_in_graphs(void **state)
     struct made m;
 
     (void)state;
-    make(&m, true, false);
+    made_init(&m, true, false);
     v = value_of(&m, "v");
     v->meta.stride[0] = 32;
     expect(pst_graph_verify(m.program->graph, &diag), "%v is recorded as");
@@ -125,7 +125,7 @@ static void finds_descriptors_in_graphs(void **state)
     v->base = value_of(&m, "x");
     expect(pst_graph_verify_lowered(m.program->graph, &diag),
            "%v is a view but its base or offset is wrong");
-    end(&m);
+    made_fini(&m);
 }
 
 /* A window of as_strided must be inside its storage. */
@@ -164,7 +164,7 @@ static void finds_operands_elsewhere(void **state)
     struct made m;
 
     (void)state;
-    make(&m, false, true);
+    made_init(&m, false, true);
     node_of(&m, "e")->in[0].offset -= 4;
     expect(pst_program_check(m.program, &diag), "%v is not where its storage");
     node_of(&m, "e")->in[0].offset += 4;
@@ -178,7 +178,7 @@ static void finds_operands_elsewhere(void **state)
     node_of(&m, "e")->in[0].offset -= (size_t)64 * 2 * 4;
     m.program->regions[PST_R_WORK].size = 64;
     expect(pst_program_check(m.program, &diag), "reaches beyond its region");
-    end(&m);
+    made_fini(&m);
 }
 
 /* s gets the bytes of e, which y has yet to read. */
@@ -188,20 +188,20 @@ static void finds_what_is_written_over(void **state)
     struct made m;
 
     (void)state;
-    make(&m, false, true);
+    made_init(&m, false, true);
     places = m.program->places;
     places[value_of(&m, "s")->id] = places[value_of(&m, "e")->id];
     node_of(&m, "s")->out[0] = places[value_of(&m, "s")->id];
     node_of(&m, "y")->in[1] = places[value_of(&m, "s")->id];
     expect(pst_program_check(m.program, &diag), "%e has been written over");
-    end(&m);
-    make(&m, false, true);
+    made_fini(&m);
+    made_init(&m, false, true);
     places = m.program->places; /* s overwrites a part of v, its own operand */
     places[value_of(&m, "s")->id] = places[value_of(&m, "m")->id];
     places[value_of(&m, "s")->id].offset += 128;
     node_of(&m, "s")->out[0] = places[value_of(&m, "s")->id];
     expect(pst_program_check(m.program, &diag), "%v is written over while");
-    end(&m);
+    made_fini(&m);
 }
 
 int main(void)

@@ -17,7 +17,7 @@ static unsigned draw(unsigned below)
     return (unsigned)(seed >> 33) % below;
 }
 
-static void make(struct pst_interval *list, size_t n)
+static void draw_intervals(struct pst_interval *list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         list[i] = (struct pst_interval){.size = draw(2000), .begin = draw(40)};
@@ -27,7 +27,7 @@ static void make(struct pst_interval *list, size_t n)
     }
 }
 
-static void pack(struct pst_interval *list, size_t n, size_t *ret)
+static void pack_intervals(struct pst_interval *list, size_t n, size_t *ret)
 {
     struct pst_diag diag;
 
@@ -68,11 +68,11 @@ static void packs_without_overlap(void **state)
         struct pst_interval list[N], again[N];
         size_t n = 1 + draw(N), size, size_again;
 
-        make(list, n);
+        draw_intervals(list, n);
         memcpy(again, list, sizeof(list));
-        pack(list, n, &size);
+        pack_intervals(list, n, &size);
         check(list, n, size);
-        pack(again, n, &size_again);
+        pack_intervals(again, n, &size_again);
         assert_int_equal(size, size_again);
         assert_memory_equal(list, again, n * sizeof(list[0]));
     }
@@ -90,7 +90,7 @@ static void reuses_memory(void **state)
     size_t size;
 
     (void)state;
-    pack(list, PST_COUNT(list), &size);
+    pack_intervals(list, PST_COUNT(list), &size);
     check(list, PST_COUNT(list), size);
     assert_int_equal(size, 192 + 128);
 }
@@ -144,17 +144,17 @@ static void places_as_all_others_say(void **state)
         memcpy(want, list, sizeof(list));
         for (size_t i = 0; i < N; i++)
             place_slowly(want, i);
-        pack(list, N, &size);
+        pack_intervals(list, N, &size);
         assert_memory_equal(list, want, sizeof(list));
     }
 }
 
-static void takes_nothing(void **state)
+static void packs_empty_lists(void **state)
 {
     size_t size = 7;
 
     (void)state;
-    pack(NULL, 0, &size);
+    pack_intervals(NULL, 0, &size);
     assert_int_equal(size, 0);
 }
 
@@ -164,7 +164,7 @@ int main(void)
         cmocka_unit_test(packs_without_overlap),
         cmocka_unit_test(reuses_memory),
         cmocka_unit_test(places_as_all_others_say),
-        cmocka_unit_test(takes_nothing),
+        cmocka_unit_test(packs_empty_lists),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

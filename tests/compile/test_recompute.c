@@ -64,8 +64,8 @@ static void expect(const struct pst_plan *plan, const char *what,
     pst_str_fini(&got);
 }
 
-static void refuse(const struct pst_plan *plan, const char *what,
-                   const char *message)
+static void expect_refusal(const struct pst_plan *plan, const char *what,
+                           const char *message)
 {
     assert_int_equal(pst_recompute_check(plan, what, &diag), PST_ERR_USAGE);
     if (strstr(diag.text, message) == NULL)
@@ -168,11 +168,13 @@ static void stages(void **state)
     expect(s.plan, "0=block", "0:0,1,2,3");
     expect(s.plan, "block,0=none", "0:4,5,6,7,8 0:9,10");
     expect(s.plan, "full,0=h.0.attn", "0:0,1,2 0:4,5,6,7,8,9,10,11,12");
-    refuse(s.plan, "2=full", "no stage \"2\", the plan has 2");
-    refuse(s.plan, "x=full", "no stage \"x\"");
-    refuse(s.plan, "1=h.0", "1=h.0: that is in stage 0, and not in stage 1");
-    refuse(s.plan, "h.0,0=full", "h.0: that is in stage 0, which has words");
-    refuse(s.plan, "block,0=none,1=none", "say 0=block");
+    expect_refusal(s.plan, "2=full", "no stage \"2\", the plan has 2");
+    expect_refusal(s.plan, "x=full", "no stage \"x\"");
+    expect_refusal(s.plan, "1=h.0",
+                   "1=h.0: that is in stage 0, and not in stage 1");
+    expect_refusal(s.plan, "h.0,0=full",
+                   "h.0: that is in stage 0, which has words");
+    expect_refusal(s.plan, "block,0=none,1=none", "say 0=block");
     close_split(&s);
 }
 
@@ -188,15 +190,15 @@ static void what_fits_nothing(void **state)
     (void)state;
     open_split(&s, text, NULL);
     assert_null(pst_recompute_default(s.plan));
-    refuse(s.plan, "marked", "no region of torch.utils.checkpoint");
-    refuse(s.plan, "blok", "did you mean \"block\"?");
-    refuse(s.plan, "h.0.atn", "did you mean \"h.0.attn\"?");
-    refuse(s.plan, "full,", "with commas between");
-    refuse(s.plan, "", "with commas between");
+    expect_refusal(s.plan, "marked", "no region of torch.utils.checkpoint");
+    expect_refusal(s.plan, "blok", "did you mean \"block\"?");
+    expect_refusal(s.plan, "h.0.atn", "did you mean \"h.0.attn\"?");
+    expect_refusal(s.plan, "full,", "with commas between");
+    expect_refusal(s.plan, "", "with commas between");
     close_split(&s);
     open_split(&s, plain, NULL);
-    refuse(s.plan, "block", "has no list of layers");
-    refuse(s.plan, "attention", "holds an attention");
+    expect_refusal(s.plan, "block", "has no list of layers");
+    expect_refusal(s.plan, "attention", "holds an attention");
     close_split(&s);
 }
 

@@ -39,7 +39,7 @@ class Layer(nn.Module):
         return self.b(torch.relu(self.a(x)))
 
 
-def lively(layers=8):
+def make_layers(layers=8):
     """Returns weights that pass gradients to the first layer undiminished."""
     model = Layers(layers)
     for layer in model.layers:
@@ -186,7 +186,7 @@ def torch_sgd(model, batch, m, steps, lr, dtype=torch.float32):
 
 @case("50 20 steps, GPipe and 1F1B; 61 four steps, I and W apart")
 def many_steps(t):
-    model, batch, pt2 = case_of(t, 8, make=lively)
+    model, batch, pt2 = case_of(t, 8, make=make_layers)
     start = {f"param.{n}": p.detach() for n, p in model.named_parameters()}
     for schedule, steps in (("gpipe", 20), ("1f1b", 20), ("zb-h1", 4),
                             ("zb-v", 4)):

@@ -29,7 +29,7 @@ struct bench {
     struct pst_diag diag;
 };
 
-static void need(struct bench *b, enum pst_status status)
+static void require_ok(struct bench *b, enum pst_status status)
 {
     if (status == PST_OK)
         return;
@@ -58,12 +58,13 @@ static const void *input_data(struct bench *b, const char *name)
     return e->data;
 }
 
-static struct pst_eval *start(struct bench *b, unsigned s, struct pst_graph *g)
+static struct pst_eval *start_eval(struct bench *b, unsigned s,
+                                   struct pst_graph *g)
 {
     const struct pst_stage *stage = &b->plan->stages.at[s];
     struct pst_eval *eval;
 
-    need(b, pst_eval_new(g, &eval, &b->diag));
+    require_ok(b, pst_eval_new(g, &eval, &b->diag));
     for (size_t i = 0; i < g->inputs.n; i++) {
         const struct pst_stage_input *from = &stage->inputs[i];
         const void *data =
@@ -71,7 +72,7 @@ static struct pst_eval *start(struct bench *b, unsigned s, struct pst_graph *g)
                 ? b->edges[from->index]
                 : input_data(b, b->plan->inputs.at[from->index].name);
 
-        need(b, pst_eval_set(eval, g->inputs.at[i], data, &b->diag));
+        require_ok(b, pst_eval_set(eval, g->inputs.at[i], data, &b->diag));
     }
     for (size_t i = 0; i < g->values.n; i++) {
         struct pst_value *v = g->values.at[i];
@@ -81,10 +82,11 @@ static struct pst_eval *start(struct bench *b, unsigned s, struct pst_graph *g)
             v->kind != PST_VALUE_CONST)
             continue;
         data = get_memory(pst_meta_bytes(&v->meta));
-        need(b, pst_plan_read_param(
-                    b->plan, (unsigned)pst_plan_find_param(b->plan, v->fqn),
-                    data, &b->diag));
-        need(b, pst_eval_set(eval, v, data, &b->diag));
+        require_ok(b,
+                   pst_plan_read_param(
+                       b->plan, (unsigned)pst_plan_find_param(b->plan, v->fqn),
+                       data, &b->diag));
+        require_ok(b, pst_eval_set(eval, v, data, &b->diag));
     }
     return eval;
 }
@@ -93,9 +95,9 @@ static struct pst_eval *start(struct bench *b, unsigned s, struct pst_graph *g)
 static void forward(struct bench *b, unsigned s)
 {
     struct pst_graph *g = b->plan->stages.at[s].graph;
-    struct pst_eval *eval = start(b, s, g);
+    struct pst_eval *eval = start_eval(b, s, g);
 
-    need(b, pst_eval_run(eval, false, NULL, &b->diag));
+    require_ok(b, pst_eval_run(eval, false, NULL, &b->diag));
     for (size_t i = 0; i < b->plan->edges.n; i++) {
         const struct pst_edge *edge = &b->plan->edges.at[i];
         const struct pst_value *v;
@@ -110,8 +112,8 @@ static void forward(struct bench *b, unsigned s)
 }
 
 /* Adds the value, made contiguous, as the tensor of that name. */
-static void put(struct bench *b, const struct pst_eval *eval, const char *name,
-                const struct pst_value *value)
+static void add_tensor(struct bench *b, const struct pst_eval *eval,
+                       const char *name, const struct pst_value *value)
 {
     const int64_t n = pst_meta_numel(&value->meta);
     const float *from = pst_eval_get(eval, value);
@@ -148,26 +150,28 @@ static void run_last(struct bench *b, unsigned s, bool with_w)
     size_t kept = 0;
     char name[300];
 
-    need(b, pst_joint_new(b->plan, s, &joint, &b->diag));
+    require_ok(b, pst_joint_new(b->plan, s, &joint, &b->diag));
     g = joint->graph;
     for (size_t i = 0; i < g->nodes.n; i++)
         if (with_w || g->nodes.at[i]->phase != PST_PHASE_W)
             g->nodes.at[kept++] = g->nodes.at[i];
     g->nodes.n = kept;
-    eval = start(b, s, g);
+    eval = start_eval(b, s, g);
     for (size_t i = 0; i < g->extras.n; i++)
         if (g->extras.at[i]->kind == PST_VALUE_GRAD)
-            need(b, pst_eval_set(
-                        eval, g->extras.at[i],
-                        get_memory(pst_meta_bytes(&g->extras.at[i]->meta)),
-                        &b->diag));
+            require_ok(
+                b,
+                pst_eval_set(eval, g->extras.at[i],
+                             get_memory(pst_meta_bytes(&g->extras.at[i]->meta)),
+                             &b->diag));
     for (size_t i = 0; i < joint->seeds.n; i++)
-        need(b, pst_eval_set(eval, joint->seeds.at[i].seed, &one, &b->diag));
-    need(b, pst_eval_run(eval, false, NULL, &b->diag));
+        require_ok(b,
+                   pst_eval_set(eval, joint->seeds.at[i].seed, &one, &b->diag));
+    require_ok(b, pst_eval_run(eval, false, NULL, &b->diag));
     for (size_t i = 0; i < joint->input_grads.n; i++) {
         (void)snprintf(name, sizeof(name), "input.%u",
                        joint->input_grads.at[i].edge);
-        put(b, eval, name, joint->input_grads.at[i].value);
+        add_tensor(b, eval, name, joint->input_grads.at[i].value);
     }
     for (size_t i = 0; i < g->nodes.n; i++) {
         const struct pst_node *node = g->nodes.at[i];
@@ -175,7 +179,7 @@ static void run_last(struct bench *b, unsigned s, bool with_w)
         if (!adds(node))
             continue;
         (void)snprintf(name, sizeof(name), "grad.%s", node->args[0].value->fqn);
-        put(b, eval, name, node->args[1].value);
+        add_tensor(b, eval, name, node->args[1].value);
     }
     pst_eval_free(eval);
     pst_joint_free(joint);
@@ -192,16 +196,16 @@ int main(int argc, char **argv)
         return 64;
     }
     pst_diag_init(&b.diag);
-    need(&b, pst_model_open(argv[1], &b.model, &b.diag));
-    need(&b, pst_split(b.model, &options, &b.plan, &b.diag));
-    need(&b, pst_safetensors_open(argv[2], &b.inputs, &b.diag));
-    need(&b, pst_safetensors_load(b.inputs, &b.diag));
+    require_ok(&b, pst_model_open(argv[1], &b.model, &b.diag));
+    require_ok(&b, pst_split(b.model, &options, &b.plan, &b.diag));
+    require_ok(&b, pst_safetensors_open(argv[2], &b.inputs, &b.diag));
+    require_ok(&b, pst_safetensors_load(b.inputs, &b.diag));
     b.edges = get_memory((b.plan->edges.n + 1) * sizeof(void *));
     last = (unsigned)b.plan->stages.n - 1;
     for (unsigned s = 0; s < last; s++)
         forward(&b, s);
     run_last(&b, last, argv[4][2] == 'W');
-    need(&b, pst_safetensors_save(argv[3], b.out, b.n_out, &b.diag));
+    require_ok(&b, pst_safetensors_save(argv[3], b.out, b.n_out, &b.diag));
     pst_safetensors_close(b.inputs);
     pst_plan_free(b.plan);
     pst_model_close(b.model);

@@ -437,7 +437,7 @@ SCENES = {
 }
 
 
-def play(stage, mtail, alert, scene):
+def run_scene(stage, mtail, alert, scene):
     name = (alert or "clean").lower()
     begin = time.time()
     fault = scene.play(stage, name)
@@ -488,7 +488,7 @@ def main():
         mtail = scrape.Mtail(ROOT, folder)
         try:
             for alert, scene in chosen.items():
-                play(stage, mtail, alert, scene)
+                run_scene(stage, mtail, alert, scene)
         finally:
             stage.end()
             mtail.stop()

@@ -15,7 +15,7 @@
 
 static struct pst_device_memory device;
 
-static void *must(void *p)
+static void *require_memory(void *p)
 {
     assert_non_null(p);
     return p;
@@ -98,7 +98,7 @@ static struct tensor make(enum pst_dtype dtype, int64_t batch, int64_t rows,
     }
     x.begin = 64 + (layout == SHIFTED ? pst_dtype_size(dtype) : 0);
     x.size = (x.begin + pst_meta_span(&x.meta) + 128) / 64 * 64;
-    x.memory = must(aligned_alloc(64, x.size));
+    x.memory = require_memory(aligned_alloc(64, x.size));
     fill(&x, seed);
     return x;
 }
@@ -153,7 +153,7 @@ static void run(const struct pst_op *op, struct pst_call *call,
     call->n_out = 1;
     assert_true(pst_kernel_fits(kernel, call, PST_ISA_ANY));
     call->scratch_size = kernel->scratch(call, 1);
-    call->scratch = must(calloc(1, call->scratch_size + 64));
+    call->scratch = require_memory(calloc(1, call->scratch_size + 64));
     memset((char *)call->scratch + call->scratch_size, 0x5a, 64);
     blocks[n] =
         (struct on_device_block){call->scratch, call->scratch_size + 64};

@@ -29,7 +29,7 @@
 static struct pst_device_memory memory;
 static size_t used; /* bytes of `memory` that are in use */
 
-static void *take(size_t size)
+static void *alloc_on_device(size_t size)
 {
     void *ret = memory.base + used;
 
@@ -52,10 +52,10 @@ static void fill(float *x, size_t n)
     }
 }
 
-static void *take_input(const struct pst_meta *meta)
+static void *alloc_input(const struct pst_meta *meta)
 {
     const size_t size = pst_meta_span(meta);
-    void *ret = take(size);
+    void *ret = alloc_on_device(size);
 
     fill(pst_device_host(&memory, ret), size / sizeof(float));
     pst_device_push(&memory, ret, size);
@@ -69,10 +69,10 @@ static void bind(const struct pst_node *node, struct pst_call *call)
     pst_call_bind_metas(node->schema, node->args, call->in);
     for (unsigned i = 0; i < call->n_in; i++)
         if (call->in[i].meta != &pst_meta_absent)
-            call->in[i].data = take_input(call->in[i].meta);
+            call->in[i].data = alloc_input(call->in[i].meta);
     for (unsigned i = 0; i < node->n_outs; i++) {
         call->out[i].meta = &node->outs[i]->meta;
-        call->out[i].data = take(pst_meta_span(call->out[i].meta));
+        call->out[i].data = alloc_on_device(pst_meta_span(call->out[i].meta));
     }
 }
 
@@ -124,7 +124,7 @@ static void time_node(const struct pst_node *node, int runs)
     }
     if (kernel->scratch != NULL) {
         call.scratch_size = kernel->scratch(&call, 1);
-        call.scratch = take(call.scratch_size);
+        call.scratch = alloc_on_device(call.scratch_size);
     }
     for (int i = 0; i < PST_MIN(WARM_UP, runs); i++)
         launch(kernel, &call);

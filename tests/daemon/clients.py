@@ -93,7 +93,7 @@ class Job:
         self.await_log(name, "event=stopped")
         assert self.weights(name) == self.want, name
 
-    def gone(self):
+    def check_gone(self):
         """Checks that no process and no file of a job remains."""
         until = time.monotonic() + PATIENCE
         while self.call("status").returncode != 69:
@@ -208,7 +208,7 @@ def check_death(job):
     check_output(job)
     client.kill()
     client.wait()
-    job.gone()
+    job.check_gone()
     # Ctrl-C ends the job with a checkpoint.
     client = job.start("int", steps=10 ** 9)
     job.await_log("int", "event=step")
@@ -382,7 +382,7 @@ def main():
         for check in checks:
             begin = time.monotonic()
             check(job)
-            job.gone()
+            job.check_gone()
             print(check.__name__, f"{time.monotonic() - begin:.1f} s")
     return 0
 

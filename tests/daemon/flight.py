@@ -48,7 +48,7 @@ def content(path):
     return b"".join(data[at:at + 48] for at in range(0, len(data), 56))
 
 
-def still(folder):
+def wait_until_still(folder):
     """Waits until no rank adds records, and until the hanging rank has not
     polled for messages for more than a second."""
     before, since, until = None, 0, time.monotonic() + PATIENCE
@@ -97,7 +97,7 @@ class Bench(job.Bench):
                   PENSTOCK_FAULT_RANK=str(rank))
         log = os.path.join(self.folder, name)
         try:
-            still(log)
+            wait_until_still(log)
             self.await_blamed(name, rank)
         finally:  # ends the job, which would hang forever
             left = pids(log)

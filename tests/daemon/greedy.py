@@ -196,7 +196,7 @@ def send_damaged(daemon, n):
                 pass  # the daemon has closed the connection
 
 
-def greet(s, requests=b""):
+def send_hello(s, requests=b""):
     s.sendall(frame(HELLO) + requests)
     s.setblocking(False)
 
@@ -207,10 +207,10 @@ def send_greedy(daemon, n, seconds):
     kinds = [lambda s: s.setblocking(False),               # sends nothing
              lambda s: s.sendall(b"\xff\xff\x0f\x00abc"),  # sends half a frame
              lambda s: s.sendall(b"\xff\xff\x0f\x00" + bytes(200000)),
-             lambda s: greet(s, frame(GET_LOG) * 400),     # reads no answers
-             lambda s: greet(s, frame(STATUS) * 2000),
-             lambda s: greet(s, frame(WATCH)),             # reads no events
-             lambda s: greet(s, frame(WATCH) * 500)]
+             lambda s: send_hello(s, frame(GET_LOG) * 400),  # reads no answers
+             lambda s: send_hello(s, frame(STATUS) * 2000),
+             lambda s: send_hello(s, frame(WATCH)),          # reads no events
+             lambda s: send_hello(s, frame(WATCH) * 500)]
     open_ones = []
     until = time.monotonic() + seconds
     made = 0

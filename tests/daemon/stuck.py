@@ -279,7 +279,7 @@ def hang_mpirun(a, folder, name):
             process.wait()
 
 
-def freeze(a, folder, name, at, first, apart, want):
+def check_frozen_ranks(a, folder, name, at, first, apart, want):
     """Stops all processes: one rank in a phase, the other where it waits for
     the first."""
     faults = ["", ""]
@@ -367,7 +367,7 @@ UNLIKE = {
 }
 
 
-def unlike(a, folder, name, what):
+def check_unlike_ranks(a, folder, name, what):
     words, says = UNLIKE[what]
     program = None
     if what == "program":
@@ -398,7 +398,7 @@ def unlike(a, folder, name, what):
         job.end()
 
 
-def undisturbed(a, folder):
+def run_undisturbed(a, folder):
     job = Job(a, folder, "undisturbed", options=["--steps", str(a.steps)])
     try:
         job.train()
@@ -425,7 +425,7 @@ def cases(a):
             yield (f"freeze-{at.split(':')[0]}-"
                    f"{'apart' if apart else 'together'}",
                    lambda f, n, p=at, r=first, s=apart:
-                   (freeze(a, f, n, p, r, s, a.weights), 0))
+                   (check_frozen_ranks(a, f, n, p, r, s, a.weights), 0))
 
 
     for state in ("step", "idle", "paused", "faulty"):
@@ -433,7 +433,8 @@ def cases(a):
             yield (f"stop-{state}-{rank}",
                    lambda f, n, s=state, r=rank: (stop(a, f, n, s, r), 0))
     for what in UNLIKE:
-        yield f"unlike-{what}", lambda f, n, w=what: (unlike(a, f, n, w), 0)
+        yield (f"unlike-{what}",
+               lambda f, n, w=what: (check_unlike_ranks(a, f, n, w), 0))
 
 
 # Covers each phase, rank and action once; all cases would take too long.
@@ -446,7 +447,7 @@ SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
           "unlike-local"]
 
 
-def play(a, folder, name, run):
+def repeat_case(a, folder, name, run):
     """Runs a case. Without --times a failed case is repeated until the time
     limit is over, since other processes on the machine may delay a rank."""
     until, n = time.monotonic() + PATIENCE, 0
@@ -482,13 +483,13 @@ def main():
         subprocess.run([a.penstock, "split", a.model, "-o",
                         os.path.join(folder, "plan")], check=True,
                        stdout=subprocess.DEVNULL)
-        a.weights = undisturbed(a, folder)
+        a.weights = run_undisturbed(a, folder)
         todo = [(name, run, k) for k in range(max(a.times, 1))
                 for name, run in cases(a)
                 if (any(name.startswith(c) for c in a.case) if a.case
                     else a.times or name in SAMPLE)]
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-            found = pool.map(lambda t: (t[0], play(
+            found = pool.map(lambda t: (t[0], repeat_case(
                 a, folder, f"{t[0]}-{t[2]}", t[1])), todo)
             for name, (fault, took) in found:
                 done += 1

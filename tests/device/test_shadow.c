@@ -119,7 +119,7 @@ static void names_what_a_device_lacks(void **state)
 
 static sigjmp_buf back;
 
-static void caught(int signal)
+static void on_fault(int signal)
 {
     (void)signal;
     siglongjmp(back, 1);
@@ -129,9 +129,9 @@ typedef void (*touch_fn)(struct job *job);
 
 /* Returns true if `touch` ends with a fault. The job's memory is then not
  * freed. */
-static bool faults(touch_fn touch, struct job *job)
+static bool does_fault(touch_fn touch, struct job *job)
 {
-    const struct sigaction action = {.sa_handler = caught};
+    const struct sigaction action = {.sa_handler = on_fault};
     struct sigaction old;
     volatile bool ret = false;
 
@@ -166,8 +166,8 @@ static void write_parameter(struct job *job)
                                    r->plan.layout.params.at[0].data) = 1;
 }
 
-static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,
-                      bool want)
+static void expect_fault(const struct pst_transport_ops *ops, touch_fn touch,
+                         bool want)
 {
     struct pst_exec_options options = net_options("1f1b", 3, 4, "adamw");
     struct job job;
@@ -178,7 +178,7 @@ static void is_caught(const struct pst_transport_ops *ops, touch_fn touch,
     for (unsigned i = 0; ops != NULL && i < job.engine->n_local; i++)
         job.engine->ranks[i]->traffic.staged =
             (options.device->space & ops->spaces) == 0;
-    assert_int_equal(faults(touch, &job), want);
+    assert_int_equal(does_fault(touch, &job), want);
     job_fini(&job);
 }
 
@@ -187,13 +187,13 @@ static void catches_a_touch(void **state)
     struct pst_transport_ops liar = pst_transport_self;
 
     (void)state;
-    is_caught(NULL, do_step, false);
-    is_caught(NULL, read_gradient, true);
-    is_caught(NULL, write_parameter, true);
+    expect_fault(NULL, do_step, false);
+    expect_fault(NULL, read_gradient, true);
+    expect_fault(NULL, write_parameter, true);
     /* A transport that claims to send from device memory. */
     liar.spaces |= PST_SPACE_DEVICE;
-    is_caught(&pst_transport_self, do_step, false);
-    is_caught(&liar, do_step, true);
+    expect_fault(&pst_transport_self, do_step, false);
+    expect_fault(&liar, do_step, true);
 }
 
 /* --- files ---------------------------------------------------------------- */

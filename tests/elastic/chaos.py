@@ -76,7 +76,7 @@ def saved(b, name):
     return max(found, default=0)
 
 
-def strike(b, name, rng, seen):
+def cause_fault(b, name, rng, seen):
     """Causes a fault. Returns False if no job was running."""
     fault = rng.choice(list(FAULTS))
     found = pids(b, name)
@@ -92,7 +92,7 @@ def strike(b, name, rng, seen):
     return True
 
 
-def storm(b, seconds, period, rng):
+def run_with_faults(b, seconds, period, rng):
     """Runs the job with faults until it is stopped. Returns the number of
     faults."""
     seen, n, newest = set(), 0, 0
@@ -103,7 +103,7 @@ def storm(b, seconds, period, rng):
         assert time.monotonic() - last < period + PATIENCE, "it hangs"
         if time.monotonic() - last > period:
             step = saved(b, "storm")
-            if step > newest and strike(b, "storm", rng, seen):
+            if step > newest and cause_fault(b, "storm", rng, seen):
                 last, n, newest = time.monotonic(), n + 1, step
         time.sleep(.02)
     b.call("stop", "--job", JOB)
@@ -146,7 +146,7 @@ def main():
         b = job.Bench(penstock, folder)
         b.call("split", tiny, "-o", "tiny.plan")
         clients.write_data(b.path("data.safetensors"))
-        n = storm(b, seconds, period, random.Random(seed))
+        n = run_with_faults(b, seconds, period, random.Random(seed))
         assert n > 0, "nothing has happened"
         whole, lost = times(b, "storm")
         steps, effective = saved(b, "storm"), 1 - lost / whole

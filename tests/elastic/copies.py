@@ -68,7 +68,7 @@ def flips(b):
     assert b.weights("late") == want
 
 
-def third(b):
+def check_which_differs(b):
     said = b.call(*words("pair", "2x1", "--compare-replicas", "1"), code=1,
                   PENSTOCK_FAULT="weights:7:flip", PENSTOCK_FAULT_RANK="0")
     assert ("after step 7: rank 1 (stage 0) has other" in said and
@@ -94,7 +94,7 @@ def shards(b):
         assert ("each replica has its own" in event) != whole, event
 
 
-def alone(b):
+def check_missing_copies(b):
     for ranks, text in ("2", " tensors=1 "), ("1", "no rank has a copy"):
         name = "alone-" + ranks
         b.call(*words(name, ranks, "--compare-replicas", "1"))
@@ -108,7 +108,7 @@ def main():
         b = job.Bench(penstock, folder)
         b.call("split", tiny, "-o", "tiny.plan")
         clients.write_data(b.path("data.safetensors"))
-        for part in (flips, third, shards, alone):
+        for part in (flips, check_which_differs, shards, check_missing_copies):
             part(b)
             b.no_files_left()
     print("ok")

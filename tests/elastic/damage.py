@@ -80,7 +80,7 @@ class Damage:
         with open(self.b.path("job", NEW, file), "rb") as f:
             return bytearray(f.read())
 
-    def put(self, file, data):
+    def write_file(self, file, data):
         with open(self.b.path("job", NEW, file), "wb") as f:
             f.write(data)
 
@@ -95,26 +95,26 @@ class Damage:
         good = self.bytes_of(file)
         bad, bit = bytearray(good), self.random.randrange(8 * len(good))
         bad[bit // 8] ^= 1 << bit % 8
-        self.put(file, bad)
+        self.write_file(file, bad)
         self.check(file, f"bit {bit} of {file}")
-        self.put(file, good)
+        self.write_file(file, good)
 
     def cut(self):
         file = self.random.choice(self.files)
         good = self.bytes_of(file)
         size = self.random.randrange(len(good))
-        self.put(file, good[:size])
+        self.write_file(file, good[:size])
         self.check(file, f"{file} cut to {size} of {len(good)} bytes")
-        self.put(file, good)
+        self.write_file(file, good)
 
     def swap(self):
         first, second = [x for x in self.files if x.startswith("rank-")]
         a, b = self.bytes_of(first), self.bytes_of(second)
-        self.put(first, b)
-        self.put(second, a)
+        self.write_file(first, b)
+        self.write_file(second, a)
         self.check(first, "files of two ranks swapped", True)
-        self.put(first, a)
-        self.put(second, b)
+        self.write_file(first, a)
+        self.write_file(second, b)
 
     def replace(self):
         good = self.bytes_of("manifest.json")
@@ -123,7 +123,7 @@ class Damage:
         # The digest of the manifest itself is right, but the first file does
         # not match the manifest.
         self.check("rank-000.safetensors", "manifest of another job", True)
-        self.put("manifest.json", good)
+        self.write_file("manifest.json", good)
 
 
 def main():

@@ -91,7 +91,7 @@ def words(b, name, number):
             "--max-restarts", "3", "--quiet"]
 
 
-def starve(b, group, n):
+def exhaust_memory(b, group, n):
     """Allocates memory until the kernel has killed rank 1 of the n-th
     start."""
     b.await_event(NAME, "start", "rank-1", n + 1)
@@ -126,7 +126,7 @@ def main():
             b.call(*words(b, "want", number)[1:])
             run = group.run(*words(b, NAME, number), cwd=folder, env=b.env)
             for n in range(number):
-                starve(b, group, n)
+                exhaust_memory(b, group, n)
             assert run.wait(PATIENCE) == 0, run.communicate()
             run.communicate()
             assert b.weights(NAME) == b.weights("want"), "other bits"

@@ -82,7 +82,7 @@ def clean(b, name, steps):
     return len(found)
 
 
-def undisturbed(scene, b, name, *more):
+def repeat_scene(scene, b, name, *more):
     """Repeats a failed scene, since other processes on the machine also slow
     down ranks."""
     until, n = time.monotonic() + job.PATIENCE, 0
@@ -104,11 +104,11 @@ def main():
         evaluate.write_data(b.path("data.safetensors"), 1, x=[96, 4])
         b.call("split", norm, "--at", "conv", "-o", "norm.plan")
         for i in range(number):
-            after.append(undisturbed(communication, b, f"slow-{i}")
+            after.append(repeat_scene(communication, b, f"slow-{i}")
                          if i % 3 == 2 else
-                         undisturbed(compute, b, f"slow-{i}", str(i % 2)))
+                         repeat_scene(compute, b, f"slow-{i}", str(i % 2)))
             b.no_files_left()
-        alarms = undisturbed(clean, b, "clean", steps)
+        alarms = repeat_scene(clean, b, "clean", steps)
         b.no_files_left()
     print(f"{number} of {number} named, after at most {max(after)} steps; "
           f"{alarms} false alarms in {steps} clean steps")

@@ -146,7 +146,7 @@ def graceful(b, way, name, rng, grace_s):
     return saved
 
 
-def impatient(b, name, fault, event, within_s):
+def check_second_interrupt(b, name, fault, event, within_s):
     """Checks that the first Ctrl-C waits for the hanging operation and the
     second one does not."""
     work = Job(b, name, fault)
@@ -179,7 +179,7 @@ def main():
         b.no_files_left()
         for what, fault in (("step", "step@3:3600000"),
                             ("save", "shard:1:3600000")):
-            took = impatient(b, what, fault, "step", second_s)
+            took = check_second_interrupt(b, what, fault, "step", second_s)
             print(f"two Ctrl-C, a {what} hangs: gone after {took:.2f} s",
                   flush=True)
     print("ok")

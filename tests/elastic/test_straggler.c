@@ -51,7 +51,7 @@ static void rig_init(struct rig *r, uint64_t seed, unsigned per_replica)
     assert_ok(pstd_stragglers_init(&r->s, RANKS, per_replica, &diag), &diag);
 }
 
-static void take_changes(struct rig *r)
+static void collect_changes(struct rig *r)
 {
     for (unsigned i = 0; i < r->s.n_changes; i++) {
         r->newest = r->s.changes[i];
@@ -70,7 +70,7 @@ static void step(struct rig *r)
         longest = fmax(longest, r->s.work[k].seconds);
     }
     pstd_stragglers_step(&r->s, r->s.work, longest + r->wait * r->all);
-    take_changes(r);
+    collect_changes(r);
 }
 
 static void steps(struct rig *r, unsigned n)
@@ -164,7 +164,7 @@ static void names_slow_messages(void **state)
         step(&r);
     assert_true(r.s.suspicious);
     pstd_stragglers_measured(&r.s, messages);
-    take_changes(&r);
+    collect_changes(&r);
     assert_int_equal(r.named, 1);
     assert_int_equal(r.newest.rank, 2);
     assert_true(r.newest.communication);
@@ -184,7 +184,7 @@ static void names_slow_messages(void **state)
         if (r.s.suspicious) {
             r.measures++;
             pstd_stragglers_measured(&r.s, messages);
-            take_changes(&r);
+            collect_changes(&r);
         }
     }
     assert_int_equal(r.named, 1);
@@ -194,7 +194,7 @@ static void names_slow_messages(void **state)
     steps(&r, 30);
     assert_int_equal(r.newest.rank, 1);
     pstd_stragglers_reset(&r.s);
-    take_changes(&r);
+    collect_changes(&r);
     assert_int_equal(r.gone, 2);
     assert_int_equal(pstd_stragglers_count(&r.s), 0);
     steps(&r, 100); /* the slow rank's time is the normal one now */

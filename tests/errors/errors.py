@@ -84,8 +84,9 @@ def main():
             part.make(b)
             for name, code, place, words in part.CASES:
                 expect(name, code, place, b.call(*words.split()))
-        for part in (jobs.checkpoints, jobs.limits, jobs.surroundings, jobs.job, jobs.killed,
-                     jobs.strangers):
+        for part in (jobs.checkpoints, jobs.limits, jobs.check_environment,
+                     jobs.job, jobs.killed,
+                     jobs.check_foreign_servers):
             part(b, expect)
         if sys.argv[5:] == ["mpi"]:
             jobs.ranks(b, expect)

@@ -81,7 +81,7 @@ def limits(b, expect):
         "split", "norm.pt2", "-o", "x.plan", "--policy", "file:big.json"))
 
 
-def surroundings(b, expect):
+def check_environment(b, expect):
     env = b.env
     b.env = {key: value for key, value in env.items()
              if key not in ("HOME", "XDG_CACHE_HOME")}
@@ -218,9 +218,9 @@ def killed(b, expect):
         assert json.load(file)["error_id"] == "run.killed"
 
 
-def strangers(b, expect):
+def check_foreign_servers(b, expect):
     """Connects clients to listening sockets that are not penstockd's."""
-    def meet(name, *data):
+    def connect_to_server(name, *data):
         path = b.at(name)
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
@@ -243,10 +243,10 @@ def strangers(b, expect):
         listener.close()
         return done
 
-    expect("job.went-away", 69, "gone.sock", meet("gone.sock"))
+    expect("job.went-away", 69, "gone.sock", connect_to_server("gone.sock"))
     expect("control.version", 65, "protocol",
-           meet("later.sock", versions.hello(9, 8)))
-    expect("control.frame", 65, "frame", meet(
+           connect_to_server("later.sock", versions.hello(9, 8)))
+    expect("control.frame", 65, "frame", connect_to_server(
         "noise.sock", struct.pack("<I", 3) + b"\xff\xff\xff"))
     os.mkdir(b.at("open"))
     os.chmod(b.at("open"), 0o777)

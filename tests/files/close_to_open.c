@@ -140,7 +140,7 @@ static void free_node(struct node *n)
 
 /* Returns a descriptor that can read the file of fd, perhaps fd itself; -1 with
  * errno. */
-static int readable(int fd)
+static int readable_fd(int fd)
 {
     REAL(int, "open64", const char *, int, ...);
     char path[64];
@@ -153,10 +153,10 @@ static int readable(int fd)
 
 /* Returns a page with the server's present contents; NULL, with errno, if it
  * cannot be read. */
-static struct page *fetch(int fd, off_t begin)
+static struct page *read_page(int fd, off_t begin)
 {
     struct page *page = calloc(1, sizeof(*page));
-    const int from = readable(fd);
+    const int from = readable_fd(fd);
     int err = 0;
 
     if (page == NULL)
@@ -174,7 +174,7 @@ static struct page *fetch(int fd, off_t begin)
 
 /* Returns a page of the cache; the first call reads it from the server. NULL,
  * with errno, if it cannot be read. */
-static struct page *touch(struct node *n, int fd, size_t index)
+static struct page *cached_page(struct node *n, int fd, size_t index)
 {
     if (index >= n->n_pages) {
         const size_t more = index + 64;
@@ -187,7 +187,7 @@ static struct page *touch(struct node *n, int fd, size_t index)
         n->n_pages = more;
     }
     if (n->pages[index] == NULL)
-        n->pages[index] = fetch(fd, (off_t)index * PAGE);
+        n->pages[index] = read_page(fd, (off_t)index * PAGE);
     return n->pages[index];
 }
 
@@ -240,7 +240,7 @@ static bool is_below(const char *path)
 
 /* Records that fd was opened, and returns it. A file that cannot be examined is
  * closed again; -1 with errno. */
-static int opened(int fd, int flags)
+static int record_open(int fd, int flags)
 {
     char link[64], path[PATH_MAX];
     const int err = errno;
@@ -292,7 +292,7 @@ static struct node *node_of(int fd)
         va_start(args, flags);                                                 \
         mode = va_arg(args, mode_t);                                           \
         va_end(args);                                                          \
-        return opened(fn(path, flags, mode), flags);                           \
+        return record_open(fn(path, flags, mode), flags);                      \
     }
 OPEN(open)
 OPEN(open64)
@@ -306,7 +306,7 @@ OPEN(open64)
         va_start(args, flags);                                                 \
         mode = va_arg(args, mode_t);                                           \
         va_end(args);                                                          \
-        return opened(fn(dir, path, flags, mode), flags);                      \
+        return record_open(fn(dir, path, flags, mode), flags);                 \
     }
 OPENAT(openat)
 OPENAT(openat64)
@@ -388,7 +388,7 @@ static ssize_t read_at(int fd, void *to, size_t bytes, off_t at)
     while (n != NULL && done < bytes && at < n->size) {
         const size_t in = (size_t)(at % PAGE);
         size_t k = PAGE - in < bytes - done ? PAGE - in : bytes - done;
-        const struct page *page = touch(n, fd, (size_t)(at / PAGE));
+        const struct page *page = cached_page(n, fd, (size_t)(at / PAGE));
 
         failed = page == NULL;
         if (failed)
@@ -416,7 +416,7 @@ static ssize_t write_at(int fd, const void *from, size_t bytes, off_t at)
     while (n != NULL && done < bytes) {
         const size_t in = (size_t)(at % PAGE);
         const size_t k = PAGE - in < bytes - done ? PAGE - in : bytes - done;
-        struct page *page = touch(n, fd, (size_t)(at / PAGE));
+        struct page *page = cached_page(n, fd, (size_t)(at / PAGE));
 
         failed = page == NULL;
         if (failed)

@@ -66,7 +66,8 @@ static bool noting;
 
 /* --- names --------------------------------------------------------------- */
 
-static struct entry *find(struct names *names, int folder, const char *name)
+static struct entry *find_name(struct names *names, int folder,
+                               const char *name)
 {
     for (size_t i = 0; i < names->n; i++)
         if (names->at[i].folder == folder &&
@@ -75,19 +76,20 @@ static struct entry *find(struct names *names, int folder, const char *name)
     return NULL;
 }
 
-static void drop(struct names *names, int folder, const char *name)
+static void drop_name(struct names *names, int folder, const char *name)
 {
-    struct entry *e = find(names, folder, name);
+    struct entry *e = find_name(names, folder, name);
 
     if (e != NULL)
         *e = names->at[--names->n];
 }
 
-static void put(struct names *names, int folder, const char *name, int node)
+static void put_name(struct names *names, int folder, const char *name,
+                     int node)
 {
     struct entry *e;
 
-    drop(names, folder, name);
+    drop_name(names, folder, name);
     assert_true(names->n < MAX_ENTRIES && strlen(name) < sizeof(e->name));
     e = &names->at[names->n++];
     e->folder = folder;
@@ -101,18 +103,18 @@ static void apply(struct names *names, const struct op *op)
 
     switch (op->kind) {
     case LINK:
-        put(names, op->folder, op->name, op->node);
+        put_name(names, op->folder, op->name, op->node);
         break;
     case UNLINK:
-        drop(names, op->folder, op->name);
+        drop_name(names, op->folder, op->name);
         break;
     case RENAME:
-        e = find(names, op->folder, op->name);
+        e = find_name(names, op->folder, op->name);
         if (e != NULL) {
             const int node = e->node;
 
-            drop(names, op->folder, op->name);
-            put(names, op->to, op->other, node);
+            drop_name(names, op->folder, op->name);
+            put_name(names, op->to, op->other, node);
         }
         break;
     default:
@@ -171,7 +173,7 @@ static bool locate(int at, const char *path, int *ret_folder, char *ret_name,
         assert_true(node != NONE && strlen(part) < 64 && depth < 16);
         above[depth++] = folder = node;
         (void)strcpy(ret_name, part);
-        e = find(&now, folder, part);
+        e = find_name(&now, folder, part);
         node = e != NULL ? e->node : NONE;
     }
     *ret_folder = folder;
@@ -179,7 +181,8 @@ static bool locate(int at, const char *path, int *ret_folder, char *ret_name,
     return true;
 }
 
-static struct op *note(enum kind kind, int folder, int node, const char *name)
+static struct op *record_op(enum kind kind, int folder, int node,
+                            const char *name)
 {
     struct op *op = &ops[n_ops++];
 
@@ -196,10 +199,10 @@ static void describe(const struct op *op, const char *what)
                    op->name, op->other);
 }
 
-static void note_names(enum kind kind, int folder, int node, const char *name,
-                       const char *other, const char *what)
+static void record_names(enum kind kind, int folder, int node, const char *name,
+                         const char *other, const char *what)
 {
-    struct op *op = note(kind, folder, node, name);
+    struct op *op = record_op(kind, folder, node, name);
 
     (void)snprintf(op->other, sizeof(op->other), "%s", other);
     describe(op, what);
@@ -216,7 +219,7 @@ void disk_fail(size_t at, int err)
 }
 
 /* Returns true, with errno, if this operation is to fail. */
-static bool fails(void)
+static bool should_fail(void)
 {
     if (!noting || n_ops != fail_at)
         return false;
@@ -263,7 +266,7 @@ int __wrap_open64(const char *path, int flags, ...)
     if (node == NONE) {
         assert_true((flags & O_CREAT) != 0);
         node = new_node(false);
-        note_names(LINK, folder, node, name, "", "create");
+        record_names(LINK, folder, node, name, "", "create");
     }
     open_nodes[fd] = node + 1;
     return fd;
@@ -286,11 +289,11 @@ ssize_t __wrap_pwrite64(int fd, const void *data, size_t size, off_t offset)
     const int node = node_of(fd);
     ssize_t n;
 
-    if (node != NONE && fails())
+    if (node != NONE && should_fail())
         return -1;
     n = __real_pwrite64(fd, data, size, offset);
     if (n > 0 && node != NONE) {
-        struct op *op = note(WRITE, NONE, node, "");
+        struct op *op = record_op(WRITE, NONE, node, "");
 
         op->offset = (size_t)offset;
         op->size = (size_t)n;
@@ -308,7 +311,7 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t size)
     const int node = node_of(fd);
 
     if (ret == 0 && node != NONE) {
-        struct op *op = note(GROW, NONE, node, "");
+        struct op *op = record_op(GROW, NONE, node, "");
 
         op->size = (size_t)(offset + size);
         describe(op, "grow");
@@ -321,17 +324,17 @@ int __wrap_fsync(int fd)
 {
     const int node = node_of(fd);
 
-    if (node != NONE && fails())
+    if (node != NONE && should_fail())
         return -1;
     if (node != NONE)
-        describe(note(FSYNC, NONE, node, ""), "fsync");
+        describe(record_op(FSYNC, NONE, node, ""), "fsync");
     return 0;
 }
 
-static void note_rename(int folder, int node, const char *name, int to,
-                        const char *other)
+static void record_rename(int folder, int node, const char *name, int to,
+                          const char *other)
 {
-    struct op *op = note(RENAME, folder, node, name);
+    struct op *op = record_op(RENAME, folder, node, name);
 
     op->to = to;
     (void)snprintf(op->other, sizeof(op->other), "%s", other);
@@ -346,41 +349,41 @@ int __wrap_rename(const char *from, const char *to)
     const bool is_ours = locate(AT_FDCWD, from, &folder, a, &node);
     int ret;
 
-    if (is_ours && fails())
+    if (is_ours && should_fail())
         return -1;
     ret = __real_rename(from, to);
     if (ret != 0 || !is_ours)
         return ret;
     assert_true(locate(AT_FDCWD, to, &other, b, &target));
-    note_rename(folder, node, a, other, b);
+    record_rename(folder, node, a, other, b);
     return ret;
 }
 
-static int note_removal(int at, const char *path, int ret)
+static int record_removal(int at, const char *path, int ret)
 {
     const int err = errno;
     char name[64];
     int folder, node;
 
     if (ret == 0 && locate(at, path, &folder, name, &node))
-        note_names(UNLINK, folder, node, name, "", "remove");
+        record_names(UNLINK, folder, node, name, "", "remove");
     errno = err;
     return ret;
 }
 
 int __wrap_unlink(const char *path)
 {
-    return note_removal(AT_FDCWD, path, __real_unlink(path));
+    return record_removal(AT_FDCWD, path, __real_unlink(path));
 }
 
 int __wrap_unlinkat(int at, const char *path, int flags)
 {
-    return note_removal(at, path, __real_unlinkat(at, path, flags));
+    return record_removal(at, path, __real_unlinkat(at, path, flags));
 }
 
 int __wrap_rmdir(const char *path)
 {
-    return note_removal(AT_FDCWD, path, __real_rmdir(path));
+    return record_removal(AT_FDCWD, path, __real_rmdir(path));
 }
 
 int __wrap_mkdir(const char *path, mode_t mode)
@@ -390,7 +393,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
     int folder, node;
 
     if (ret == 0 && locate(AT_FDCWD, path, &folder, name, &node))
-        note_names(LINK, folder, new_node(true), name, "", "mkdir");
+        record_names(LINK, folder, new_node(true), name, "", "mkdir");
     errno = err;
     return ret;
 }
@@ -413,7 +416,7 @@ static void read_folder(const char *path, int folder)
         (void)snprintf(full, sizeof(full), "%s/%s", path, e->d_name);
         assert_int_equal(lstat(full, &st), 0);
         node = new_node(S_ISDIR(st.st_mode));
-        put(&first, folder, e->d_name, node);
+        put_name(&first, folder, e->d_name, node);
         if (S_ISDIR(st.st_mode))
             read_folder(full, node);
         else

@@ -82,11 +82,11 @@ class Saves:
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="pst-kill-"))
         self.old = self.root / "old"
         for step in (1, 2):
-            self.must(self.old, step)
+            self.save_without_fault(self.old, step)
         self.seen = collections.Counter()
         self.lost = []
 
-    def must(self, folder, step):
+    def save_without_fault(self, folder, step):
         done = run(self.program, folder, step, env=with_hosts(self.root))
         if done.returncode:
             raise SystemExit(f"a save without a fault: {done.stderr}")
@@ -95,7 +95,7 @@ class Saves:
         done = run(self.program, folder, "check")
         return int(done.stdout) if done.returncode == 0 else done.stderr
 
-    def judge(self, folder, what, returncode):
+    def check_folder(self, folder, what, returncode):
         """Checks the folder after a fault: step 2 existed, step 3 was being
         saved."""
         found = self.newest(folder)
@@ -142,7 +142,8 @@ def calls(program):
                               f"inject={call}:{fault}:when={k}", program,
                               folder, 3)
                 tried += 1
-                saves.judge(folder, f"{call} {k} {fault}", done.returncode)
+                saves.check_folder(folder, f"{call} {k} {fault}",
+                                   done.returncode)
     return saves.report(tried)
 
 
@@ -185,7 +186,7 @@ def full(program):
         done = run(program, folder, 3, preexec_fn=set_limit,
                    env=with_hosts(saves.root))
         tried += 1
-        saves.judge(folder, f"at most {limit} bytes", done.returncode)
+        saves.check_folder(folder, f"at most {limit} bytes", done.returncode)
     return saves.report(tried)
 
 

@@ -21,7 +21,8 @@ static enum pst_status parse(const char *text, const struct pst_json **ret)
     return pst_json_parse("the text", text, strlen(text), &texts, ret, &diag);
 }
 
-static void refused(const char *text, enum pst_status status, const char *why)
+static void expect_refusal(const char *text, enum pst_status status,
+                           const char *why)
 {
     const struct pst_json *json;
 
@@ -49,10 +50,11 @@ static void numbers_are_exact(void **state)
     assert_true(pst_json_double(pst_json_at(json, 5), &x) && isnan(x));
     assert_true(pst_json_double(pst_json_at(json, 6), &x) && x == 3);
     assert_false(pst_json_double(pst_json_at(json, 7), &x));
-    refused("{\"nodes\": [{\"target\": \"torch.ops.aten.add.Tensor\", \"x\": "
-            "9223372036854775808}]}",
-            PST_ERR_UNSUPPORTED,
-            "does not fit 64 bits, in a node of torch.ops.aten.add.Tensor");
+    expect_refusal(
+        "{\"nodes\": [{\"target\": \"torch.ops.aten.add.Tensor\", \"x\": "
+        "9223372036854775808}]}",
+        PST_ERR_UNSUPPORTED,
+        "does not fit 64 bits, in a node of torch.ops.aten.add.Tensor");
 }
 
 static void damage_is_refused(void **state)
@@ -60,17 +62,17 @@ static void damage_is_refused(void **state)
     char deep[400];
 
     (void)state;
-    refused("{\"a\": 1, \"a\": 2}", PST_ERR_INPUT, "duplicate");
-    refused("{\"a\": 1, \"\\u0061\": 2}", PST_ERR_INPUT, "duplicate");
-    refused("[1] 2", PST_ERR_INPUT, "byte 4");
-    refused("[1", PST_ERR_INPUT, "not valid JSON");
-    refused("[\"\\ud800\"]", PST_ERR_INPUT, "not valid JSON");
-    refused("[\"\xff\"]", PST_ERR_INPUT, "not valid JSON");
-    refused("[\"a\\u0000b\"]", PST_ERR_INPUT, "not valid JSON");
-    refused("[NaN]", PST_ERR_INPUT, "not valid JSON");
+    expect_refusal("{\"a\": 1, \"a\": 2}", PST_ERR_INPUT, "duplicate");
+    expect_refusal("{\"a\": 1, \"\\u0061\": 2}", PST_ERR_INPUT, "duplicate");
+    expect_refusal("[1] 2", PST_ERR_INPUT, "byte 4");
+    expect_refusal("[1", PST_ERR_INPUT, "not valid JSON");
+    expect_refusal("[\"\\ud800\"]", PST_ERR_INPUT, "not valid JSON");
+    expect_refusal("[\"\xff\"]", PST_ERR_INPUT, "not valid JSON");
+    expect_refusal("[\"a\\u0000b\"]", PST_ERR_INPUT, "not valid JSON");
+    expect_refusal("[NaN]", PST_ERR_INPUT, "not valid JSON");
     memset(deep, '[', 65);
     deep[65] = '\0';
-    refused(deep, PST_ERR_INPUT, "more than 64 levels");
+    expect_refusal(deep, PST_ERR_INPUT, "more than 64 levels");
     /* Brackets in a string do not count; 64 levels are accepted. */
     memset(deep, '[', 64);
     memset(deep + 64, ']', 64);

@@ -72,7 +72,7 @@ static size_t status_bytes(const char *key)
 }
 
 /* Resets VmHWM, the peak of resident memory. */
-static void forget_peak(void)
+static void reset_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
 
@@ -81,8 +81,8 @@ static void forget_peak(void)
     assert_int_equal(fclose(f), 0);
 }
 
-static void judge(const char *what, double s, double max_s, size_t grown,
-                  size_t max_grown)
+static void check_limits(const char *what, double s, double max_s, size_t grown,
+                         size_t max_grown)
 {
     print_message("%s: %.3f s (promised %.1f), %.1f MB\n", what, s, max_s,
                   1e-6 * (double)grown);
@@ -186,7 +186,7 @@ static void programs(void **state)
         struct pst_document *doc;
 
         before = status_bytes("VmRSS:");
-        forget_peak();
+        reset_peak();
         begin = seconds();
         assert_ok(pst_document_parse("large", text, size, &doc, &diag), &diag);
         best = PST_MIN(best, seconds() - begin);
@@ -196,12 +196,12 @@ static void programs(void **state)
         pst_document_free(doc);
     }
     free(text);
-    judge("29 MB of JSON", best, JSON_S, grown, JSON_MEMORY);
+    check_limits("29 MB of JSON", best, JSON_S, grown, JSON_MEMORY);
     for (unsigned i = 0; i < TRIES; i++) {
         struct pst_model *model;
 
         before = status_bytes("VmRSS:");
-        forget_peak();
+        reset_peak();
         begin = seconds();
         assert_ok(pst_model_open("large.pt2", &model, &diag), &diag);
         whole = PST_MIN(whole, seconds() - begin);
@@ -209,7 +209,7 @@ static void programs(void **state)
             grown = status_bytes("VmHWM:") - before;
         pst_model_close(model);
     }
-    judge("a model with it", whole, 2 * JSON_S, grown, 0);
+    check_limits("a model with it", whole, 2 * JSON_S, grown, 0);
 }
 
 /* Writes a header as the safetensors library does. */
@@ -249,7 +249,7 @@ static void headers(void **state)
         const size_t before = status_bytes("VmRSS:");
         double begin;
 
-        forget_peak();
+        reset_peak();
         begin = seconds();
         assert_ok(pst_safetensors_open("large.safetensors", &st, &diag), &diag);
         best = PST_MIN(best, seconds() - begin);
@@ -261,7 +261,7 @@ static void headers(void **state)
             TENSOR_BYTES);
         pst_safetensors_close(st);
     }
-    judge("a header of 200 000 tensors", best, TENSORS_S, grown, 0);
+    check_limits("a header of 200 000 tensors", best, TENSORS_S, grown, 0);
 }
 
 int main(void)

@@ -79,8 +79,8 @@ static float newest(uint64_t *ret_step)
     return first;
 }
 
-static void look(const struct save_case *c, size_t at, uint64_t seed,
-                 size_t said)
+static void check_newest(const struct save_case *c, size_t at, uint64_t seed,
+                         size_t said)
 {
     uint64_t step = 0;
     float old = 0, found, after;
@@ -112,7 +112,7 @@ static void look(const struct save_case *c, size_t at, uint64_t seed,
                  c->name, at, (unsigned long long)seed);
 }
 
-static size_t record(const struct save_case *c)
+static size_t run_recorded(const struct save_case *c)
 {
     size_t n;
 
@@ -130,11 +130,11 @@ static void old_or_new(void **state)
     const unsigned some =
         count != NULL ? (unsigned)strtoul(count, NULL, 10) : SOME;
     const struct save_case *c = *state;
-    const size_t n = record(c);
+    const size_t n = run_recorded(c);
 
     for (size_t at = 0; at <= n; at++)
         for (unsigned i = 0; i < some; i++)
-            look(c, at, seeds + i, n);
+            check_newest(c, at, seeds + i, n);
     print_message("%s: %zu operations, %zu disks\n", c->name, n,
                   (n + 1) * some);
     disk_free();
@@ -188,15 +188,15 @@ static void forgetful_writers_lose(void **state)
     disk_free();
 }
 
-static int once(char **argv)
+static int run_once(char **argv)
 {
     const struct save_case *c =
         &cases[strtoul(argv[1], NULL, 10) % PST_COUNT(cases)];
-    const size_t n = record(c);
+    const size_t n = run_recorded(c);
 
     for (size_t i = 0; i < n; i++)
         print_message("%3zu %s\n", i, disk_name(i));
-    look(c, strtoul(argv[2], NULL, 10), strtoull(argv[3], NULL, 10), n);
+    check_newest(c, strtoul(argv[2], NULL, 10), strtoull(argv[3], NULL, 10), n);
     return 0;
 }
 
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
     if (argc == 4) {
         ret = make_dir(NULL);
         if (ret == 0)
-            ret = once(argv);
+            ret = run_once(argv);
         return remove_dir(NULL) != 0 ? 1 : ret;
     }
     return _cmocka_run_group_tests("power", tests, PST_COUNT(tests), make_dir,

@@ -31,7 +31,7 @@ static int teardown(void **state)
     return chdir("/") == 0 && pst_remove_tree(dir, NULL) == PST_OK ? 0 : -1;
 }
 
-static uint64_t get(const unsigned char *p, unsigned n)
+static uint64_t get_number(const unsigned char *p, unsigned n)
 {
     uint64_t x = 0;
 
@@ -40,7 +40,7 @@ static uint64_t get(const unsigned char *p, unsigned n)
     return x;
 }
 
-static void put(unsigned char *p, unsigned n, uint64_t x)
+static void put_number(unsigned char *p, unsigned n, uint64_t x)
 {
     for (unsigned i = 0; i < n; i++, x >>= 8)
         p[i] = (unsigned char)x;
@@ -48,16 +48,17 @@ static void put(unsigned char *p, unsigned n, uint64_t x)
 
 static void put16(unsigned char *p, uint16_t x)
 {
-    put(p, 2, x);
+    put_number(p, 2, x);
 }
 
 /* Returns entry number i of the central directory of `data`. */
 static unsigned char *central(unsigned char *data, size_t size, unsigned i)
 {
-    unsigned char *p = data + get(data + size - 22 + 16, 4);
+    unsigned char *p = data + get_number(data + size - 22 + 16, 4);
 
     while (i-- > 0)
-        p += 46 + get(p + 28, 2) + get(p + 30, 2) + get(p + 32, 2);
+        p += 46 + get_number(p + 28, 2) + get_number(p + 30, 2) +
+             get_number(p + 32, 2);
     assert_memory_equal(p, "PK\1\2", 4);
     return p;
 }
@@ -68,7 +69,7 @@ static unsigned number(const char *name)
     for (unsigned i = 0;; i++) {
         unsigned char *p = central(good, good_size, i);
 
-        if (get(p + 28, 2) == strlen(name) &&
+        if (get_number(p + 28, 2) == strlen(name) &&
             memcmp(p + 46, name, strlen(name)) == 0)
             return i;
     }
@@ -251,7 +252,7 @@ static void damage_is_named(void **state)
     (void)state;
 #define FRESH() (memcpy(data, good, good_size), central(data, good_size, w))
     p = FRESH();
-    put16(p + 8, (uint16_t)(get(p + 8, 2) | 1));
+    put16(p + 8, (uint16_t)(get_number(p + 8, 2) | 1));
     refused(data, good_size, "encrypted");
     p = FRESH();
     put16(p + 10, 12);
@@ -260,28 +261,28 @@ static void damage_is_named(void **state)
     put16(p + 34, 3);
     refused(data, good_size, "another part");
     p = FRESH();
-    put(p + 24, 4, 1 << 20);
+    put_number(p + 24, 4, 1 << 20);
     refused(data, good_size, "impossible size");
     p = FRESH();
-    put(p + 20, 4, 1 << 20);
-    put(p + 24, 4, 1 << 20);
+    put_number(p + 20, 4, 1 << 20);
+    put_number(p + 24, 4, 1 << 20);
     refused(data, good_size, "reaches outside");
     p = FRESH();
-    put(p + 24, 4, 0xffffffff);
+    put_number(p + 24, 4, 0xffffffff);
     refused(data, good_size, "extra field");
     p = FRESH();
-    put(p + 42, 4, 0x7fffffff);
+    put_number(p + 42, 4, 0x7fffffff);
     refused(data, good_size, "outside the file");
     p = FRESH();
-    put(p + 42, 4, 5);
+    put_number(p + 42, 4, 5);
     refused(data, good_size, "no local header");
     p = FRESH();
     memcpy(p + 46 + 5, "..", 2);
     refused(data, good_size, "differs from its local header");
-    memcpy(data + get(p + 42, 4) + 30 + 5, "..", 2);
+    memcpy(data + get_number(p + 42, 4) + 30 + 5, "..", 2);
     assert_int_equal(try_bytes(data, good_size), PST_OK); /* "..ta" is valid */
     p = FRESH();
-    q = data + get(p + 42, 4) + 30;
+    q = data + get_number(p + 42, 4) + 30;
     memcpy(p + 46, "tiny/../", 8);
     memcpy(q, "tiny/../", 8);
     refused(data, good_size, "\"..\" part");
@@ -296,33 +297,33 @@ static void damage_is_named(void **state)
     memcpy(q, "/", 1);
     refused(data, good_size, "zero byte");
     p = FRESH();
-    q = data + get(p + 42, 4) + 30;
-    p[46 + get(p + 28, 2) - 1] = q[get(p + 28, 2) - 1] = '1';
+    q = data + get_number(p + 42, 4) + 30;
+    p[46 + get_number(p + 28, 2) - 1] = q[get_number(p + 28, 2) - 1] = '1';
     refused(data, good_size, "two entries");
     p = FRESH();
-    q = data + get(p + 42, 4) + 30;
+    q = data + get_number(p + 42, 4) + 30;
     p[46] = q[0] = 'T';
     refused(data, good_size, "outside the folder");
     /* Two directory entries with one local header: they overlap. */
     p = FRESH();
     q = central(data, good_size, w + 1);
-    assert_int_equal(get(p + 28, 2), get(q + 28, 2));
-    put(p + 42, 4, get(q + 42, 4));
-    memcpy(p + 46, q + 46, get(q + 28, 2));
-    put(p + 20, 4, get(q + 20, 4));
-    put(p + 24, 4, get(q + 24, 4));
+    assert_int_equal(get_number(p + 28, 2), get_number(q + 28, 2));
+    put_number(p + 42, 4, get_number(q + 42, 4));
+    memcpy(p + 46, q + 46, get_number(q + 28, 2));
+    put_number(p + 20, 4, get_number(q + 20, 4));
+    put_number(p + 24, 4, get_number(q + 24, 4));
     refused(data, good_size, "overlaps");
     /* Patches the content itself. */
     p = FRESH();
-    q = data + get(p + 42, 4);
-    q[30 + get(q + 26, 2) + get(q + 28, 2) + 3] ^= 1;
+    q = data + get_number(p + 42, 4);
+    q[30 + get_number(q + 26, 2) + get_number(q + 28, 2) + 3] ^= 1;
     refused(data, good_size, "\"data/weights/weight_0\" is damaged (wrong");
     /* Patches the end records. */
     FRESH();
-    put(data + good_size - 42 + 8, 8, good_size);
+    put_number(data + good_size - 42 + 8, 8, good_size);
     refused(data, good_size, "zip64 end record lies outside");
     FRESH();
-    put(data + good_size - 22 + 16, 4, 100);
+    put_number(data + good_size - 22 + 16, 4, 100);
     refused(data, good_size, "two end records");
     FRESH();
     put16(data + good_size - 22 + 4, 1);
@@ -336,7 +337,7 @@ static void damage_is_named(void **state)
  * bounds. */
 static void no_byte_leads_astray(void **state)
 {
-    const size_t at = get(good + good_size - 22 + 16, 4);
+    const size_t at = get_number(good + good_size - 22 + 16, 4);
     unsigned char *data = malloc(good_size);
     unsigned refusals = 0;
 

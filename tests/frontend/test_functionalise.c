@@ -31,7 +31,7 @@ static void end(struct fixture *x)
     pst_graph_free(x->graph);
 }
 
-static struct pst_value *get(const struct fixture *x, const char *name)
+static struct pst_value *find_value(const struct fixture *x, const char *name)
 {
     struct pst_value *v = pst_graph_find(x->graph, name);
 
@@ -51,7 +51,7 @@ static struct pst_value *write_number(struct fixture *x, const char *op,
                                      PST_ARGS(pst_v(v), pst_f(number)));
 }
 
-static void finish(struct fixture *x, const char *want)
+static void expect_graph(struct fixture *x, const char *want)
 {
     struct pst_str text = {0};
 
@@ -92,18 +92,18 @@ static void windows_become_strided_writes(void **state)
 
     (void)state;
     begin(&x, text);
-    b = get(&x, "b");
-    row = get(&x, "row");
+    b = find_value(&x, "b");
+    row = find_value(&x, "row");
     assert_ptr_equal(pst_functionalise_read(x.f, row), row);
     assert_non_null(write_number(&x, "aten.add_.Scalar", row, 2));
     /* A value is rebuilt once, however often it is read. */
-    assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
-    assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
-    assert_ptr_equal(pst_functionalise_read(x.f, b), get(&x, "b_1"));
+    assert_ptr_equal(pst_functionalise_read(x.f, row), find_value(&x, "row_1"));
+    assert_ptr_equal(pst_functionalise_read(x.f, row), find_value(&x, "row_1"));
+    assert_ptr_equal(pst_functionalise_read(x.f, b), find_value(&x, "b_1"));
     /* The whole storage is replaced: there is no write, the result becomes the
      * new version. */
     assert_non_null(write_number(&x, "aten.mul_.Scalar", b, 3));
-    finish(&x, want);
+    expect_graph(&x, want);
     end(&x);
 }
 
@@ -130,9 +130,10 @@ static void copied_sources_stay_apart(void **state)
     begin(&x, text);
     assert_non_null(pst_functionalise_inplace(
         x.f, pst_functional_variant("aten.copy_.default"),
-        PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
-    assert_non_null(write_number(&x, "aten.add_.Scalar", get(&x, "y"), 1));
-    finish(&x, want);
+        PST_ARGS(pst_v(find_value(&x, "x")), pst_v(find_value(&x, "y")))));
+    assert_non_null(
+        write_number(&x, "aten.add_.Scalar", find_value(&x, "y"), 1));
+    expect_graph(&x, want);
     end(&x);
 }
 
@@ -149,10 +150,11 @@ static void updates_are_fitted(void **state)
 
     (void)state;
     begin(&x, text);
-    v = pst_functionalise_write(x.f, get(&x, "x"), get(&x, "k"));
+    v = pst_functionalise_write(x.f, find_value(&x, "x"), find_value(&x, "k"));
     assert_non_null(v);
-    assert_true(pst_meta_same(&v->meta, &get(&x, "x")->meta));
-    assert_null(pst_functionalise_write(x.f, get(&x, "k"), get(&x, "x")));
+    assert_true(pst_meta_same(&v->meta, &find_value(&x, "x")->meta));
+    assert_null(
+        pst_functionalise_write(x.f, find_value(&x, "k"), find_value(&x, "x")));
     assert_int_equal(x.build.status, PST_ERR_SHAPE);
     end(&x);
 }
@@ -175,8 +177,9 @@ static void written_constants_become_buffers(void **state)
 
     (void)state;
     begin(&x, text);
-    assert_non_null(write_number(&x, "aten.add_.Scalar", get(&x, "k"), 1));
-    finish(&x, want);
+    assert_non_null(
+        write_number(&x, "aten.add_.Scalar", find_value(&x, "k"), 1));
+    expect_graph(&x, want);
     end(&x);
 }
 
@@ -191,7 +194,7 @@ static void strided_owners_keep_their_order(void **state)
 
     (void)state;
     begin(&x, text);
-    now = write_number(&x, "aten.add_.Scalar", get(&x, "x"), 1);
+    now = write_number(&x, "aten.add_.Scalar", find_value(&x, "x"), 1);
     assert_non_null(now);
     assert_int_equal(now->meta.stride[0], 1);
     assert_int_equal(now->meta.stride[1], 2);
@@ -214,12 +217,12 @@ static void reads_are_not_bound_to_no_grad(void **state)
     (void)state;
     begin(&x, text);
     x.build.no_grad = true;
-    now = write_number(&x, "aten.add_.Scalar", get(&x, "y"), 1);
+    now = write_number(&x, "aten.add_.Scalar", find_value(&x, "y"), 1);
     assert_non_null(now);
     assert_string_equal(now->def->schema->name,
                         "penstock.with_history.default");
     assert_false(now->def->no_grad);
-    assert_ptr_equal(now->def->args[1].value, get(&x, "y"));
+    assert_ptr_equal(now->def->args[1].value, find_value(&x, "y"));
     assert_true(x.build.no_grad);
     end(&x);
 }
@@ -252,11 +255,11 @@ static void parameters_are_not_written(void **state)
 
         begin(&x, text);
         x.build.no_grad = cases[i].no_grad;
-        assert_null(
-            write_number(&x, "aten.add_.Scalar", get(&x, cases[i].name), 1));
+        assert_null(write_number(&x, "aten.add_.Scalar",
+                                 find_value(&x, cases[i].name), 1));
         assert_int_equal(x.build.status, PST_ERR_UNSUPPORTED);
         assert_non_null(strstr(diag.text, cases[i].words));
-        assert_null(pst_functionalise_read(x.f, get(&x, "w")));
+        assert_null(pst_functionalise_read(x.f, find_value(&x, "w")));
         end(&x);
     }
 }
@@ -274,12 +277,14 @@ static void results_must_fit_the_target(void **state)
     (void)state;
     begin(&x, text); /* the storage would have to grow */
     assert_null(pst_functionalise_inplace(
-        x.f, add, PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
+        x.f, add,
+        PST_ARGS(pst_v(find_value(&x, "x")), pst_v(find_value(&x, "y")))));
     assert_int_equal(x.build.status, PST_ERR_SHAPE);
     end(&x);
     begin(&x, text); /* an integer result would lose the fraction */
     assert_null(pst_functionalise_inplace(
-        x.f, add, PST_ARGS(pst_v(get(&x, "k")), pst_v(get(&x, "x")))));
+        x.f, add,
+        PST_ARGS(pst_v(find_value(&x, "k")), pst_v(find_value(&x, "x")))));
     assert_int_equal(x.build.status, PST_ERR_SHAPE);
     end(&x);
 }
@@ -462,7 +467,7 @@ static void memory_may_run_out(void **state)
         struct pst_value *row;
 
         assert_ok(pst_graph_parse(text, &x.graph, &diag), &diag);
-        row = get(&x, "row");
+        row = find_value(&x, "row");
         pst_build_init(&x.build, x.graph, &diag);
         pst_alloc_fail_at(n);
         status = pst_functionalise_new(&x.build, &x.f, &diag);

@@ -126,8 +126,8 @@ static void arguments_are_those_of_the_graph(void **state)
 }
 
 /* Sets every value that the graph needs from outside. */
-static void feed(struct pst_eval *eval, struct pst_model *m,
-                 const struct pst_safetensors *data)
+static void set_inputs(struct pst_eval *eval, struct pst_model *m,
+                       const struct pst_safetensors *data)
 {
     const struct pst_graph *g = m->graph;
 
@@ -190,7 +190,7 @@ static void results_are_pytorchs(void **state)
               &diag);
     assert_ok(pst_safetensors_load(data, &diag), &diag);
     assert_ok(pst_eval_new(m->graph, &eval, &diag), &diag);
-    feed(eval, m, data);
+    set_inputs(eval, m, data);
     assert_ok(pst_eval_run(eval, true, NULL, &diag), &diag);
     check_output(eval, m->graph->outputs.at[0].arg.value, data, "out.loss");
     check_output(eval, m->graph->outputs.at[1].arg.value, data, "out.rest.0");
@@ -215,7 +215,7 @@ static void unused_results_may_be_wrong(void **state)
               &diag);
     assert_ok(pst_safetensors_load(data, &diag), &diag);
     assert_ok(pst_eval_new(m->graph, &eval, &diag), &diag);
-    feed(eval, m, data);
+    set_inputs(eval, m, data);
     assert_ok(pst_eval_run(eval, true, NULL, &diag), &diag);
     for (size_t i = 0; i < m->graph->outputs.n; i++) {
         const struct pst_output *out = &m->graph->outputs.at[i];
@@ -249,8 +249,8 @@ static void digest_is_of_the_content(void **state)
     pst_model_close(a);
 }
 
-static void refused(enum pst_status want, const char *why,
-                    const struct repack_edit *edits, size_t n)
+static void expect_refusal(enum pst_status want, const char *why,
+                           const struct repack_edit *edits, size_t n)
 {
     struct pst_model *m = NULL;
     enum pst_status status;
@@ -274,7 +274,7 @@ static void refuse_all(const struct bad *bad, size_t n)
         const struct repack_edit e = {bad[i].entry, bad[i].find,
                                       bad[i].replace};
 
-        refused(bad[i].status, bad[i].why, &e, 1);
+        expect_refusal(bad[i].status, bad[i].why, &e, 1);
     }
 }
 
@@ -405,7 +405,7 @@ static void holes_among_complex_operands_are_refused(void **state)
     };
 
     (void)state;
-    refused(PST_ERR_INPUT, "aten.cat.default", edits, PST_COUNT(edits));
+    expect_refusal(PST_ERR_INPUT, "aten.cat.default", edits, PST_COUNT(edits));
 }
 
 /* A complex number in the file needs both parts, is allowed where a tensor is,
@@ -441,7 +441,7 @@ static void complex_numbers_stand_where_tensors_may(void **state)
             {PROGRAM, "\"relu\": {\"dtype\": 7,", "\"relu\": {\"dtype\": 10,"},
         };
 
-        refused(bad[i].status, bad[i].text, edits, PST_COUNT(edits));
+        expect_refusal(bad[i].status, bad[i].text, edits, PST_COUNT(edits));
     }
 #undef LINEAR
 #undef NEXT
@@ -491,13 +491,14 @@ static void unsupported_operators_are_named(void **state)
     };
 
     (void)state;
-    refused(PST_ERR_UNSUPPORTED,
-            "in no tier, unknown operators: penstock.accumulate_grad.default "
-            "(in the outermost module at make_tiny.py:37), aten.foo.bar (3 "
-            "times, first in fc at make_tiny.py:39), mine.relu.default (in the "
-            "outermost "
-            "module at make_tiny.py:39)",
-            edits, PST_COUNT(edits));
+    expect_refusal(
+        PST_ERR_UNSUPPORTED,
+        "in no tier, unknown operators: penstock.accumulate_grad.default "
+        "(in the outermost module at make_tiny.py:37), aten.foo.bar (3 "
+        "times, first in fc at make_tiny.py:39), mine.relu.default (in the "
+        "outermost "
+        "module at make_tiny.py:39)",
+        edits, PST_COUNT(edits));
     assert_non_null(strstr(
         diag.text, "tier 3, result is read on the host (data-dependent): "
                    "aten.item.default (in emb at make_tiny.py:35)"));

@@ -76,8 +76,8 @@ static struct pst_value *part(struct program *x, struct pst_value *v)
 
 /* Ends the program and expects a graph whose text has the line `given`, with
  * n_nodes nodes and n_updates updates. */
-static void leaves(struct program *x, const char *given, unsigned n_nodes,
-                   unsigned n_updates)
+static void expect_graph(struct program *x, const char *given, unsigned n_nodes,
+                         unsigned n_updates)
 {
     struct pst_str text = {0};
 
@@ -92,8 +92,8 @@ static void leaves(struct program *x, const char *given, unsigned n_nodes,
     end(x);
 }
 
-static void refuses(struct program *x, bool done, const char *name,
-                    const char *why)
+static void expect_refusal(struct program *x, bool done, const char *name,
+                           const char *why)
 {
     assert_false(done);
     if (strstr(diag.text, name) == NULL || strstr(diag.text, why) == NULL)
@@ -111,13 +111,13 @@ static void what_is_left(void **state)
     begin(&x, PST_VALUE_INPUT);
     assert_non_null(sine(&x, x.p));
     assert_ok(resize(&x, x.p, 0), &diag);
-    leaves(&x, "input %p empty_after: f32[8]", 1, 0);
+    expect_graph(&x, "input %p empty_after: f32[8]", 1, 0);
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 32), &diag);
     assert_non_null(copy(&x, x.p));
     assert_non_null(sine(&x, x.p));
-    leaves(&x, "input %p empty_before: f32[8]", 2, 1);
+    expect_graph(&x, "input %p empty_before: f32[8]", 2, 1);
 
     begin(&x, PST_VALUE_INPUT);
     for (unsigned i = 0; i < 2; i++) {
@@ -126,7 +126,7 @@ static void what_is_left(void **state)
         assert_non_null(sine(&x, x.p));
         assert_ok(resize(&x, x.p, 0), &diag);
     }
-    leaves(&x, "input %p empty_before empty_after: f32[8]", 4, 0);
+    expect_graph(&x, "input %p empty_before empty_after: f32[8]", 4, 0);
 }
 
 /* Resizing to the same size is no change; a complete write may be repeated. */
@@ -139,13 +139,13 @@ static void what_is_allowed(void **state)
     assert_non_null(sine(&x, x.p));
     assert_ok(resize(&x, x.p, 32), &diag);
     assert_non_null(sine(&x, x.p));
-    leaves(&x, "input %p: f32[8]", 2, 0);
+    expect_graph(&x, "input %p: f32[8]", 2, 0);
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 32), &diag);
     assert_non_null(copy(&x, x.p));
     assert_non_null(twice(&x, x.p));
-    leaves(&x, "input %p empty_before: f32[8]", 2, 1);
+    expect_graph(&x, "input %p empty_before: f32[8]", 2, 1);
 }
 
 static void reads_of_nothing(void **state)
@@ -155,20 +155,20 @@ static void reads_of_nothing(void **state)
     (void)state;
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 32), &diag);
-    refuses(&x, sine(&x, x.p) != NULL, "E_RESIZE_UNINIT",
-            "grown and not filled by the resize at a.py:1");
+    expect_refusal(&x, sine(&x, x.p) != NULL, "E_RESIZE_UNINIT",
+                   "grown and not filled by the resize at a.py:1");
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 0), &diag);
-    refuses(&x, sine(&x, x.p) != NULL, "E_RESIZE_UNINIT", "was freed");
+    expect_refusal(&x, sine(&x, x.p) != NULL, "E_RESIZE_UNINIT", "was freed");
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 0), &diag);
-    refuses(&x, copy(&x, x.p) != NULL, "E_RESIZE_UNINIT", "was freed");
+    expect_refusal(&x, copy(&x, x.p) != NULL, "E_RESIZE_UNINIT", "was freed");
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 32), &diag);
-    refuses(&x, twice(&x, x.p) != NULL, "E_RESIZE_UNINIT", "not filled");
+    expect_refusal(&x, twice(&x, x.p) != NULL, "E_RESIZE_UNINIT", "not filled");
 
     /* A view that was made before the storage was freed. */
     begin(&x, PST_VALUE_INPUT);
@@ -177,13 +177,14 @@ static void reads_of_nothing(void **state)
 
         assert_non_null(view);
         assert_ok(resize(&x, x.p, 0), &diag);
-        refuses(&x, sine(&x, view) != NULL, "E_RESIZE_UNINIT", "was freed");
+        expect_refusal(&x, sine(&x, view) != NULL, "E_RESIZE_UNINIT",
+                       "was freed");
     }
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 32), &diag);
-    refuses(&x, pst_functionalise_finish(x.f, &diag) == PST_OK,
-            "E_RESIZE_UNINIT", "not filled");
+    expect_refusal(&x, pst_functionalise_finish(x.f, &diag) == PST_OK,
+                   "E_RESIZE_UNINIT", "not filled");
 }
 
 static void other_faults(void **state)
@@ -193,34 +194,37 @@ static void other_faults(void **state)
 
     (void)state;
     begin(&x, PST_VALUE_INPUT);
-    refuses(&x, resize(&x, x.p, 48) == PST_OK, "E_RESIZE_PARTIAL",
-            "from 32 to 48 bytes");
+    expect_refusal(&x, resize(&x, x.p, 48) == PST_OK, "E_RESIZE_PARTIAL",
+                   "from 32 to 48 bytes");
 
     begin(&x, PST_VALUE_INPUT);
-    refuses(&x, resize(&x, x.p, 16) == PST_OK, "E_RESIZE_PARTIAL",
-            "from 32 to 16 bytes");
+    expect_refusal(&x, resize(&x, x.p, 16) == PST_OK, "E_RESIZE_PARTIAL",
+                   "from 32 to 16 bytes");
 
     begin(&x, PST_VALUE_INPUT);
     view = part(&x, x.p);
-    refuses(&x, resize(&x, view, 0) == PST_OK, "E_RESIZE_VIEW", "a part of it");
+    expect_refusal(&x, resize(&x, view, 0) == PST_OK, "E_RESIZE_VIEW",
+                   "a part of it");
 
     begin(&x, PST_VALUE_INPUT);
     assert_non_null(twice(&x, x.p));
-    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_RESIZE_MUT", "%p");
+    expect_refusal(&x, resize(&x, x.p, 0) == PST_OK, "E_RESIZE_MUT", "%p");
 
     begin(&x, PST_VALUE_INPUT);
     assert_non_null(pst_functionalise_inplace(x.f, &pst_op_unsqueeze,
                                               PST_ARGS(pst_v(x.p), pst_i(0))));
-    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_RESIZE_SET", "geometry");
+    expect_refusal(&x, resize(&x, x.p, 0) == PST_OK, "E_RESIZE_SET",
+                   "geometry");
 
     begin(&x, PST_VALUE_INPUT);
     assert_ok(resize(&x, x.p, 32), &diag);
     assert_non_null(copy(&x, x.p));
     assert_non_null(twice(&x, x.p));
-    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "%p");
+    expect_refusal(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "%p");
 
     begin(&x, PST_VALUE_PARAM);
-    refuses(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT", "a parameter");
+    expect_refusal(&x, resize(&x, x.p, 0) == PST_OK, "E_SHARDED_MUT",
+                   "a parameter");
 }
 
 static enum pst_status open_golden(const char *name, struct pst_model **ret)

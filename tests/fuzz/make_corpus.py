@@ -441,7 +441,7 @@ def programs(corpus, root):
     corpus.put("program", "bad-deep", "[" * 100)
 
 
-def rest(corpus, root):
+def add_records(corpus, root):
     costs = {"format": "penstock-costs", "version": 1, "plan": "0" * 32,
              "stages": [{"forward": 1e-3, "input": 1e-3, "weight": 2e-3},
                         {"forward": 0.5, "backward": 1, "optimizer": 1e-4,
@@ -500,7 +500,7 @@ def main():
     whole_plan(corpus)
     frames(corpus)
     requests(corpus)
-    rest(corpus, root)
+    add_records(corpus, root)
     print(f"{corpus.bytes} bytes")
 
 

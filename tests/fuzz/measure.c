@@ -45,7 +45,7 @@ static size_t status_bytes(const char *key)
 }
 
 /* Resets VmHWM, the peak of resident memory. */
-static bool forget_peak(void)
+static bool reset_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
     const bool ok = f != NULL && fputs("5", f) >= 0;
@@ -77,7 +77,7 @@ static void measure_here(reader_fn read, const struct bytes *b,
          i < tries.most && (ret->ms > tries.ms || ret->grown > tries.grown);
          i++) {
         struct pst_diag diag;
-        const bool counts = malloc_trim(0) >= 0 && forget_peak();
+        const bool counts = malloc_trim(0) >= 0 && reset_peak();
         const size_t before = status_bytes("VmRSS:");
         const double begin = cpu_ms();
 

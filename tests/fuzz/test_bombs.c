@@ -191,8 +191,8 @@ static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
 
 /* Expects a refusal within the limits. harmless: the input may be accepted too,
  * as fields that another version has added. */
-static void refuse(reader_fn read, const struct bytes *b, const char *what,
-                   bool harmless)
+static void expect_refusal(reader_fn read, const struct bytes *b,
+                           const char *what, bool harmless)
 {
     const size_t most = MAX_FOR * b->n + SLACK;
     const struct measured m =
@@ -333,7 +333,7 @@ static void try_it(const struct way *way, struct bytes *b, const char *kind,
 
     (void)snprintf(what, sizeof(what), "%s: %s %u", way->name, kind, number);
     way->wrap(b, &wrapped);
-    refuse(way->read, &wrapped, what, harmless);
+    expect_refusal(way->read, &wrapped, what, harmless);
     (void)munmap(wrapped.at, ROOM);
     (void)munmap(b->at, ROOM);
     *b = map_bytes();

@@ -176,7 +176,7 @@ def gradients(bench):
         assert len(found) >= 3 and all(any(x) for x in found.values())
 
 
-def apart(bench, most):
+def check_split_steps(bench, most):
     """Gradients and updates in two calls, also in turn with whole steps, with
     what an update depends on; most: number of cases."""
     for ranks, more in ((1, ["clip-norm=.1", "lr-schedule=cosine", "warmup=2",
@@ -297,7 +297,7 @@ def main():
             bench = Bench(penstock, drive, model, high, folder)
             train(bench, [])
             gradients(bench)
-            apart(bench, 9 if model == tiny else 1)
+            check_split_steps(bench, 9 if model == tiny else 1)
             forward(bench)
             evaluate(bench, model == gpt)
             resume(bench)

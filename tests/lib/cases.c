@@ -43,10 +43,10 @@ struct run {
     char wrong[600]; /* the first difference; "": none */
 };
 
-static void wrong(struct run *r, const char *fmt, ...)
+static void add_error(struct run *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void wrong(struct run *r, const char *fmt, ...)
+static void add_error(struct run *r, const char *fmt, ...)
 {
     va_list args;
 
@@ -82,7 +82,7 @@ static double number(const json_t *x)
     return json_is_boolean(x) ? json_is_true(x) : json_number_value(x);
 }
 
-static void store(DLDataType type, char *to, const json_t *x)
+static void store_number(DLDataType type, char *to, const json_t *x)
 {
     const int64_t i =
         json_is_integer(x) ? json_integer_value(x) : (int64_t)number(x);
@@ -100,7 +100,7 @@ static void store(DLDataType type, char *to, const json_t *x)
     }
 }
 
-static double load(DLDataType type, const char *from)
+static double load_number(DLDataType type, const char *from)
 {
     int64_t i = 0;
     double d;
@@ -124,7 +124,7 @@ static double load(DLDataType type, const char *from)
     return (double)i;
 }
 
-static bool near(double x, double y)
+static bool is_near(double x, double y)
 {
     if (isnan(y) || isinf(y))
         return isnan(y) ? isnan(x) : x == y;
@@ -159,13 +159,14 @@ static void check_values(struct run *r, const char *what, const json_t *want,
     const size_t n = numel(t);
 
     if (json_array_size(want) != n)
-        wrong(r, "%s: %zu elements, not %zu", what, n, json_array_size(want));
+        add_error(r, "%s: %zu elements, not %zu", what, n,
+                  json_array_size(want));
     for (size_t i = 0; i < n && r->wrong[0] == '\0'; i++) {
         const double y = number(json_array_get(want, i));
-        const double x = load(t->dtype, element(t, i));
+        const double x = load_number(t->dtype, element(t, i));
 
-        if (!near(x, y))
-            wrong(r, "%s[%zu] is %.9g, not %.9g", what, i, x, y);
+        if (!is_near(x, y))
+            add_error(r, "%s[%zu] is %.9g, not %.9g", what, i, x, y);
     }
 }
 
@@ -205,7 +206,7 @@ static void add_storages(struct run *r)
         s->data = calloc(1, s->bytes > 0 ? s->bytes : 1);
         require(s->data != NULL);
         json_array_foreach((json_t *)values, i, x)
-            store(s->type, s->data + i * (s->type.bits / 8), x);
+            store_number(s->type, s->data + i * (s->type.bits / 8), x);
     }
 }
 
@@ -271,7 +272,7 @@ static void overwrite(struct run *r, const json_t *values)
         json_array_foreach(list, i, x)
         {
             require(s != NULL && (i + 1) * (s->type.bits / 8) <= s->bytes);
-            store(s->type, s->data + i * (s->type.bits / 8), x);
+            store_number(s->type, s->data + i * (s->type.bits / 8), x);
         }
     }
 }
@@ -315,7 +316,7 @@ static void check_refusal(struct run *r)
         return;
     if (error == NULL || strcmp(error, "refused") == 0) {
         if (error == NULL)
-            wrong(r, "refused: %s", r->error.text);
+            add_error(r, "refused: %s", r->error.text);
         return;
     }
     if (r->derive && strncmp(error, "E_", 2) == 0) {
@@ -326,7 +327,7 @@ static void check_refusal(struct run *r)
     }
     if (strstr(r->error.text, error) == NULL &&
         (!r->derive || strncmp(error, "E_", 2) == 0))
-        wrong(r, "refused otherwise: %s", r->error.text);
+        add_error(r, "refused otherwise: %s", r->error.text);
 }
 
 static bool call(struct run *r)
@@ -354,11 +355,12 @@ static bool call(struct run *r)
     if (status != 0)
         check_refusal(r);
     else if (text_of(r->plan, "error") != NULL)
-        wrong(r, "not refused (%s)", text_of(r->plan, "error"));
+        add_error(r, "not refused (%s)", text_of(r->plan, "error"));
     for (size_t i = 0; i < r->n_storages; i++) {
         if (status != 0 &&
             memcmp(before[i], r->storages[i].data, r->storages[i].bytes) != 0)
-            wrong(r, "refused, but \"%s\" has changed", r->storages[i].name);
+            add_error(r, "refused, but \"%s\" has changed",
+                      r->storages[i].name);
         free(before[i]);
     }
     return status == 0;
@@ -379,7 +381,7 @@ static void check_geometry(struct run *r, const char *what, const json_t *want,
     const DLTensor *t = &got->tensor;
 
     if ((size_t)t->ndim != json_array_size(sizes)) {
-        wrong(r, "%s has %d dimensions", what, t->ndim);
+        add_error(r, "%s has %d dimensions", what, t->ndim);
         return;
     }
     for (int d = 0; d < t->ndim; d++)
@@ -387,14 +389,14 @@ static void check_geometry(struct run *r, const char *what, const json_t *want,
                 json_integer_value(json_array_get(sizes, (size_t)d)) ||
             t->strides[d] !=
                 json_integer_value(json_array_get(strides, (size_t)d)))
-            wrong(r, "%s: size %lld, stride %lld in dimension %d", what,
-                  (long long)t->shape[d], (long long)t->strides[d], d);
+            add_error(r, "%s: size %lld, stride %lld in dimension %d", what,
+                      (long long)t->shape[d], (long long)t->strides[d], d);
     if (storage == NULL
             ? t->byte_offset != offset
             : (char *)t->data + t->byte_offset != storage->data + offset)
-        wrong(r, "%s begins elsewhere", what);
+        add_error(r, "%s begins elsewhere", what);
     if (storage != NULL && !r->derive && t->data != storage->data)
-        wrong(r, "%s is in another storage", what);
+        add_error(r, "%s is in another storage", what);
 }
 
 static void check_return(struct run *r, size_t i, const json_t *want)
@@ -406,20 +408,20 @@ static void check_return(struct run *r, size_t i, const json_t *want)
 
     (void)snprintf(what, sizeof(what), "return %zu", i);
     if (penstock_result(r->program, i, &got, &r->error) != 0) {
-        wrong(r, "%s: %s", what, r->error.text);
+        add_error(r, "%s: %s", what, r->error.text);
         return;
     }
     if (got.tensor.dtype.code != type.code ||
         got.tensor.dtype.bits != type.bits)
-        wrong(r, "%s has another dtype", what);
+        add_error(r, "%s has another dtype", what);
     if (numel(&got.tensor) == 0) /* an empty tensor shares nothing */
         return;
     if ((got.operand >= 0) != (storage != NULL))
-        wrong(r, "%s is in storage %d, not in \"%s\"", what, got.operand,
-              text_of(want, "storage"));
+        add_error(r, "%s is in storage %d, not in \"%s\"", what, got.operand,
+                  text_of(want, "storage"));
     else if (storage != NULL && r->windows[got.operand].storage != storage)
-        wrong(r, "%s is in the storage of \"%s\"", what,
-              r->windows[got.operand].name);
+        add_error(r, "%s is in the storage of \"%s\"", what,
+                  r->windows[got.operand].name);
     check_geometry(r, what, want, storage, &got);
     /* A view of a leaf shows the optimizer's step; the case has the value of
      * before. */
@@ -432,14 +434,14 @@ static void check_plan(struct run *r)
     const json_t *x = json_object_get(r->plan, "bases");
 
     if (x != NULL && (size_t)json_integer_value(x) != r->info.bases)
-        wrong(r, "%zu bases, not %d", r->info.bases,
-              (int)json_integer_value(x));
+        add_error(r, "%zu bases, not %d", r->info.bases,
+                  (int)json_integer_value(x));
     x = json_object_get(r->plan, "copied_bytes_at_most");
     if (x != NULL && r->info.copied > (size_t)json_integer_value(x))
-        wrong(r, "%zu bytes were copied", r->info.copied);
+        add_error(r, "%zu bytes were copied", r->info.copied);
     x = json_object_get(r->plan, "wire_bytes");
     if (x != NULL && r->info.passed != (size_t)json_integer_value(x))
-        wrong(r, "%zu bytes were passed", r->info.passed);
+        add_error(r, "%zu bytes were passed", r->info.passed);
 }
 
 /* Checks the geometry of the operands, and gives them to the next call if
@@ -465,7 +467,7 @@ static void check_operands(struct run *r, bool last, bool *ret_moved)
         if (w == NULL)
             continue;
         if (penstock_result_operand(r->program, name, &got, &r->error) != 0) {
-            wrong(r, "%s: %s", name, r->error.text);
+            add_error(r, "%s: %s", name, r->error.text);
             continue;
         }
         if (last && new != NULL)
@@ -501,9 +503,9 @@ static void check_storage(struct run *r, const char *name, const json_t *want)
         return;
     }
     for (int64_t i = 0; i < n; i++)
-        sum += load(s->type, element(&all, (size_t)i));
-    if (!near(sum, json_number_value(json_object_get(want, "sum"))))
-        wrong(r, "the sum of %s is %.9g", name, sum);
+        sum += load_number(s->type, element(&all, (size_t)i));
+    if (!is_near(sum, json_number_value(json_object_get(want, "sum"))))
+        add_error(r, "the sum of %s is %.9g", name, sum);
 }
 
 static void check_leaves(struct run *r)
@@ -518,7 +520,7 @@ static void check_leaves(struct run *r)
         struct penstock_tensor got = PENSTOCK_INIT(got);
 
         if (penstock_result_gradient(r->program, key, &got, &r->error) != 0)
-            wrong(r, "gradient of %s: %s", key, r->error.text);
+            add_error(r, "gradient of %s: %s", key, r->error.text);
         else
             check_values(r, key, x, &got.tensor);
     }
@@ -538,7 +540,7 @@ static void check_run(struct run *r, size_t run, bool moved)
     size_t i;
 
     if (returns != NULL && json_array_size(returns) != r->info.results)
-        wrong(r, "%zu results", r->info.results);
+        add_error(r, "%zu results", r->info.results);
     json_array_foreach((json_t *)returns, i, x) check_return(r, i, x);
     if (run == 0 || !moved)
         check_plan(r);
@@ -567,7 +569,7 @@ static void run_case(struct run *r)
     if (ran)
         check_leaves(r);
     if (ran && !moved && r->info.plans != 1)
-        wrong(r, "%zu plans for one way of sharing", r->info.plans);
+        add_error(r, "%zu plans for one way of sharing", r->info.plans);
     penstock_program_close(r->program);
     for (size_t i = 0; i < r->n_storages; i++)
         free(r->storages[i].data);
@@ -575,7 +577,7 @@ static void run_case(struct run *r)
 
 /* True if an operator counts from the beginning of a storage, or reaches
  * beyond an operand. */
-static bool counts(const json_t *json)
+static bool counts_elements(const json_t *json)
 {
     char *text = json_dumps(json, 0);
     bool ret;
@@ -612,7 +614,7 @@ int main(int argc, char **argv)
 
         if (!wanted(name, argc, argv))
             continue;
-        for (int k = 0; k < (counts(json) ? 1 : 2); k++) {
+        for (int k = 0; k < (counts_elements(json) ? 1 : 2); k++) {
             struct run *r = calloc(1, sizeof(*r));
 
             require(r != NULL);

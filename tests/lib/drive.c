@@ -487,7 +487,7 @@ static size_t close_all(void)
     return 0;
 }
 
-static size_t obey(char **argv)
+static size_t run_command(char **argv)
 {
     const char *what = argv[0];
 
@@ -511,7 +511,7 @@ static size_t obey(char **argv)
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc;) {
-        i += (int)obey(argv + i);
+        i += (int)run_command(argv + i);
         require(i <= argc);
     }
     (void)close_all();

@@ -168,7 +168,7 @@ static const struct {
 
 #define N_TURNS (sizeof(turns) / sizeof(turns[0]))
 
-static void live(unsigned number)
+static void open_and_close(unsigned number)
 {
     const unsigned k = number % N_TURNS;
     const struct penstock_option stages[] = {{"stages", "2"}};
@@ -244,13 +244,13 @@ int main(int argc, char **argv)
     more = argv[3];
     folder = argv[5];
     for (unsigned i = 0; i < warm; i++)
-        live(i);
+        open_and_close(i);
     bytes = allocated();
     files = entries("/proc/self/fd");
     threads = entries("/proc/self/task");
     pages = mapped();
     for (unsigned i = 0; i < (unsigned)atoi(argv[4]); i++)
-        live(i);
+        open_and_close(i);
     then = allocated();
     printf("allocated %zu, then %zu; mapped %zu, then %zu\n", bytes, then,
            pages, mapped());

@@ -53,7 +53,7 @@ static penstock_program *open_text(const char *text)
 }
 
 /* Sets the operands: three floats each, at these elements of the memory. */
-static void reset(int at_a, int at_b)
+static void set_operands(int at_a, int at_b)
 {
     const DLTensor t = {.device = {.device_type = kDLCPU},
                         .ndim = 1,
@@ -77,7 +77,7 @@ static void run(penstock_program *p, int at_a, int at_b, size_t bases,
     struct penstock_call_info info = PENSTOCK_INIT(info);
     struct penstock_tensor y = PENSTOCK_INIT(y);
 
-    reset(at_a, at_b);
+    set_operands(at_a, at_b);
     good(penstock_call(p, operands, 2, &info, &error));
     require(info.bases == bases && info.plans == plans && info.results == 1);
     require(info.copied == 3 * sizeof(float));
@@ -92,7 +92,7 @@ static void run(penstock_program *p, int at_a, int at_b, size_t bases,
 }
 
 /* A plan for each way of sharing; storages are derived from addresses. */
-static void share(void)
+static void test_sharing(void)
 {
     penstock_program *p = open_text(product);
     struct penstock_call_info info = PENSTOCK_INIT(info);
@@ -103,7 +103,7 @@ static void share(void)
     run(p, 9, 1, 0, 2);
     run(p, 1, 0, 1, 3);
     run(p, 4, 4, 1, 4); /* two tensors on the same bytes */
-    reset(4, 4);
+    set_operands(4, 4);
     operands[1].tensor = &a; /* one tensor with two names */
     good(penstock_call(p, operands, 2, &info, &error));
     require(info.bases == 0 && info.plans == 5 && info.is_new);
@@ -126,7 +126,7 @@ static void share_often(void)
         float *big = calloc(PLANS + 8, sizeof(float));
 
         require(big != NULL);
-        reset(0, 0);
+        set_operands(0, 0);
         *size = k % (PLANS + 6) + 1;
         a.shape = b.shape = size;
         a.data = big;
@@ -154,7 +154,7 @@ static void train(void)
     config.n_options = 2;
     good(
         penstock_program_open(training, strlen(training), &config, &p, &error));
-    reset(0, 8);
+    set_operands(0, 8);
     operands[0].name = "w";
     operands[1].name = "x";
     for (int k = 0; k < 3; k++) {
@@ -251,7 +251,7 @@ static void bad_texts(void)
         require(memcmp(copy, memory, sizeof(copy)) == 0);                      \
         refused(penstock_result(p, 0, &y, &error), PENSTOCK_ERR_USAGE,         \
                 "library.order", "not called");                                \
-        reset(0, 1);                                                           \
+        set_operands(0, 1);                                                    \
         n = 2;                                                                 \
     } while (0)
 #define refused_tensor(word)                                                   \
@@ -264,7 +264,7 @@ static void bad_names(penstock_program *p)
     struct penstock_tensor y = PENSTOCK_INIT(y);
     size_t n = 1;
 
-    reset(0, 1);
+    set_operands(0, 1);
     refused_call(PENSTOCK_ERR_INPUT, "alias.call", "\"b\" is missing");
     operands[1].name = "c";
     refused_call(PENSTOCK_ERR_NOT_FOUND, "library.name", "'c'");
@@ -286,7 +286,7 @@ static void bad_tensors(penstock_program *p)
     int64_t zero = 0, back = -1, minus = -3;
     size_t n = 2;
 
-    reset(0, 1);
+    set_operands(0, 1);
     operands[1].tensor = NULL;
     refused_tensor("missing");
     a.device.device_type = kDLCUDA;
@@ -333,7 +333,7 @@ static void bad_tensors(penstock_program *p)
 
 /* Elements of two sizes on one storage: offsets that are odd for the larger
  * ones need the storage; views of another dtype must be aligned, too. */
-static void mix(void)
+static void test_element_sizes(void)
 {
     static const char bytes[] =
         "{\"tensors\": {\"a\": {\"dtype\": \"int16\"}, \"b\": " TENSOR "},"
@@ -352,7 +352,7 @@ static void mix(void)
     int64_t two = 2;
     size_t n = 2;
 
-    reset(0, 1);
+    set_operands(0, 1);
     a.dtype = (DLDataType){kDLInt, 16, 1};
     a.byte_offset = 2; /* bytes 2 to 8; b has 4 to 16 */
     unaligned("E_UNALIGNED: 'b' begins at byte 2");
@@ -370,11 +370,11 @@ static void mix(void)
     require(memory[1] == 0 && memory[2] == 3 && info.bases == 1);
     penstock_program_close(p);
     p = open_text(wide);
-    reset(0, 0);
+    set_operands(0, 0);
     a.shape = &two;
     good(penstock_call(p, operands, 1, NULL, &error));
     require(memory[0] == 0 && memory[1] == 0 && memory[2] == 3);
-    reset(1, 0);
+    set_operands(1, 0);
     a.shape = &two;
     n = 1;
     unaligned("E_UNALIGNED: a view of \"a\"");
@@ -382,12 +382,12 @@ static void mix(void)
     penstock_program_close(p);
 }
 
-static void live(unsigned turn)
+static void open_and_close(unsigned turn)
 {
     penstock_program *p = open_text(turn % 2 == 0 ? product : training);
     struct penstock_tensor y = PENSTOCK_INIT(y);
 
-    reset((int)(turn % 5), 3);
+    set_operands((int)(turn % 5), 3);
     if (turn % 2 != 0) {
         operands[0].name = "w";
         operands[1].name = "x";
@@ -409,12 +409,12 @@ int main(int argc, char **argv)
     bad_tensors(p);
     run(p, 0, 1, 1, 1); /* refused calls have made no plan */
     penstock_program_close(p);
-    share();
+    test_sharing();
     share_often();
     train();
-    mix();
+    test_element_sizes();
     for (unsigned i = 0; i < (unsigned)atoi(argv[1]); i++)
-        live(i);
+        open_and_close(i);
     puts("ok");
     return 0;
 }

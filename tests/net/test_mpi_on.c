@@ -40,7 +40,7 @@ static struct pst_transport *open_on(MPI_Comm comm)
     return t;
 }
 
-static void finish(struct pst_transport *t, struct pst_request *req)
+static void wait_request(struct pst_transport *t, struct pst_request *req)
 {
     enum pst_status status;
 
@@ -67,8 +67,8 @@ static void exchange(struct pst_transport *t, int salt)
                 "isend");
     }
     for (int tag = 0; tag < TAGS; tag++) {
-        finish(t, &in[tag]);
-        finish(t, &out[tag]);
+        wait_request(t, &in[tag]);
+        wait_request(t, &out[tag]);
         require(got[tag] == 1000 * (int)peer + tag + salt, "wrong bytes");
     }
 }

@@ -31,7 +31,7 @@ static bool is_self;
         }                                                                      \
     } while (0)
 
-static enum pst_status finish(struct pst_request *req)
+static enum pst_status wait_request(struct pst_request *req)
 {
     const time_t limit = time(NULL) + 30;
     enum pst_status status;
@@ -81,14 +81,14 @@ static void barrier(void)
                  1, &in[i]);
         for (unsigned i = 0; i < n_local; i++) {
             if (first_rank + i != 0)
-                require(finish(&in[i]) == PST_OK);
+                require(wait_request(&in[i]) == PST_OK);
             send(first_rank + i, next_of(first_rank + i), BARRIER, &token, 1,
                  &out[i]);
         }
         for (unsigned i = 0; i < n_local; i++)
-            require(finish(&out[i]) == PST_OK);
+            require(wait_request(&out[i]) == PST_OK);
         if (first_rank == 0)
-            require(finish(&in[0]) == PST_OK);
+            require(wait_request(&in[0]) == PST_OK);
     }
 }
 
@@ -113,8 +113,8 @@ static void keeps_order(void **state)
                  sizeof(int), &in[i][k]);
     for (unsigned i = 0; i < n_local; i++)
         for (int k = MANY; k-- > 0;) {
-            require(finish(&in[i][k]) == PST_OK);
-            require(finish(&out[i][k]) == PST_OK);
+            require(wait_request(&in[i][k]) == PST_OK);
+            require(wait_request(&out[i][k]) == PST_OK);
             require(got[i][k] == (int)previous_of(first_rank + i) * 1000 + k);
         }
     barrier();
@@ -144,8 +144,8 @@ static void tells_tags_apart(void **state)
         }
     for (unsigned i = 0; i < n_local; i++)
         for (int k = 0; k < MANY; k++) {
-            require(finish(&in[i][k]) == PST_OK);
-            require(finish(&out[i][k]) == PST_OK);
+            require(wait_request(&in[i][k]) == PST_OK);
+            require(wait_request(&out[i][k]) == PST_OK);
             require(got[i][k] == (int)previous_of(first_rank + i) * 1000 + k);
         }
     barrier();
@@ -179,8 +179,8 @@ static void moves_big_and_empty_messages(void **state)
         for (unsigned i = 0; i < n_local; i++) {
             const unsigned from = previous_of(first_rank + i);
 
-            require(finish(&recvs[i]) == PST_OK);
-            require(finish(&sends[i]) == PST_OK);
+            require(wait_request(&recvs[i]) == PST_OK);
+            require(wait_request(&sends[i]) == PST_OK);
             for (size_t k = 0; k < len; k++)
                 require(in[i][k] == (unsigned char)(k * 31 + k / 251 + from));
             require(in[i][len] == 77);
@@ -215,16 +215,16 @@ static void notices_wrong_lengths(void **state)
         if (first_rank == 1 || is_self) {
             recv(1, 0, 3, in, sizes[s][1], &req);
             recv(1, 0, 3, &word, sizeof(word), &after[1]);
-            require(finish(&req) == PST_ERR_PEER);
+            require(wait_request(&req) == PST_ERR_PEER);
             /* Open MPI 4.1 itself overruns a large receive that is too short.
              */
             require(in[sizes[s][1]] == 55 || (!is_self && s == 3));
-            require(finish(&after[1]) == PST_OK);
+            require(wait_request(&after[1]) == PST_OK);
             require(word == good);
         }
         if (first_rank == 0) {
-            (void)finish(&out);
-            require(finish(&after[0]) == PST_OK);
+            (void)wait_request(&out);
+            require(wait_request(&after[0]) == PST_OK);
         }
     }
     barrier();
@@ -246,14 +246,14 @@ static void sees_changed_bits(void **state)
 
         if (first_rank == 0) {
             send(0, 1, 7, out_data, sizes[s], &out);
-            require(finish(&out) == PST_OK);
+            require(wait_request(&out) == PST_OK);
         }
         if (first_rank != 1)
             continue;
         require(setenv("PENSTOCK_FAULT", "message:flip", 1) == 0);
         pst_fault_read();
         recv(1, 0, 7, in_data, sizes[s], &in);
-        status = finish(&in);
+        status = wait_request(&in);
         require(memcmp(in_data, out_data, sizes[s]) != 0);
         require(status == (net->checks ? PST_ERR_DAMAGED : PST_OK));
         memset(in_data, 0, sizes[s]);
@@ -306,12 +306,12 @@ static void sees_each_bit(void **state)
 
         if (first_rank == 0) {
             send(0, 1, 7, out_data, size, &req);
-            require(finish(&req) == PST_OK);
+            require(wait_request(&req) == PST_OK);
             continue;
         }
         plan_flip(k % 2 == 1 ? NULL : in_sum ? "checksum" : "message", bit);
         recv(1, 0, 7, in_data, size, &req);
-        status = finish(&req);
+        status = wait_request(&req);
         if (k % 2 == 1) {
             require(status == PST_OK && memcmp(in_data, out_data, size) == 0);
             clean++;
@@ -366,8 +366,8 @@ static void recycles_its_slots(void **state)
                      sizeof(int), &out[i][k]);
         for (unsigned i = 0; i < n_local; i++)
             for (int k = 0; k < LOTS; k++) {
-                require(finish(&out[i][k]) == PST_OK);
-                require(finish(&in[i][k]) == PST_OK);
+                require(wait_request(&out[i][k]) == PST_OK);
+                require(wait_request(&in[i][k]) == PST_OK);
                 require(got[i][k] == round);
             }
         require(round == 0 || pst_alloc_calls() == calls);

@@ -56,11 +56,11 @@ class Nodes:
         self.rig, self.n = rig, 0
         self.env = dict(os.environ, TMPDIR=folder, **rig.env())
         self.env.pop("XDG_RUNTIME_DIR", None)
-        self.alone("split", model, "--stages", "6", "-o", "six.plan")
-        self.alone(*self.words("want"), "--transport", "self")
+        self.run_here("split", model, "--stages", "6", "-o", "six.plan")
+        self.run_here(*self.words("want"), "--transport", "self")
         self.want = self.weights("want")
 
-    def alone(self, *words):
+    def run_here(self, *words):
         done = subprocess.run([self.penstock, *words], cwd=self.folder,
                               env=self.env, capture_output=True, text=True,
                               timeout=PATIENCE, check=False)
@@ -103,7 +103,7 @@ class Nodes:
     def weights(self, name):
         folder = os.path.join(self.folder, name, f"step-{STEPS:08d}")
         out = os.path.join(self.folder, f"{name}.safetensors")
-        self.alone("weights", folder, "-o", out)
+        self.run_here("weights", folder, "-o", out)
         with open(out, "rb") as file:
             return file.read()
 
@@ -221,7 +221,7 @@ def longest_step(b, name):
                for before, after in zip(said, said[1:]))
 
 
-def silences(b, name):
+def read_silences(b, name):
     """Returns (rank, silent rank, seconds of silence, seconds of the step)
     from all logs of a job."""
     found = []
@@ -234,7 +234,7 @@ def silences(b, name):
     return found
 
 
-def flap(b, seconds):
+def check_link_flap(b, seconds):
     job, name = b.job("--max-restarts", "2", "--watchdog", "90")
     b.await_step(name, 7)
     b.rig.link("n3", "down")
@@ -244,7 +244,7 @@ def flap(b, seconds):
     assert not b.events(name, "job_restart"), b.events(name, "job_ended")
     # TCP doubles its retransmission delay each time, so the job may lose more
     # time than the link was down.
-    lost, said = longest_step(b, name), silences(b, name)
+    lost, said = longest_step(b, name), read_silences(b, name)
     print(f"  out for {seconds} s: {lost:.1f} s between two steps; (rank, did "
           f"not hear rank, for seconds, in a step of seconds): {said}")
     assert lost > seconds - 1
@@ -258,11 +258,11 @@ def flap(b, seconds):
 
 def check_flap(b):
     for seconds in (1, 4):
-        flap(b, seconds)
+        check_link_flap(b, seconds)
 
 
 def check_flap_long(b):
-    flap(b, 25)
+    check_link_flap(b, 25)
 
 
 def runs(pid):
@@ -314,7 +314,7 @@ def check_drops(b):
     assert lost > 20, lost
 
 
-def talk(rng, address, port):
+def open_noisy(rng, address, port):
     """Connects to a port and sends noise, nothing at all, or the beginning of
     Open MPI's greeting of an unknown process."""
     how = rng.randrange(3)
@@ -331,10 +331,11 @@ def talk(rng, address, port):
     return talker
 
 
-def strangers(seed, address, ports):
+def connect_noise(seed, address, ports):
     """Makes 40 connections to each port, from this process on another host."""
     rng = random.Random(seed)
-    open_ones = [talk(rng, address, port) for port in ports for _ in range(40)]
+    open_ones = [open_noisy(rng, address, port)
+                 for port in ports for _ in range(40)]
     time.sleep(1)
     for talker in open_ones:
         talker.close()
@@ -418,7 +419,8 @@ CHECKS = {name[6:]: check for name, check in sorted(globals().items())
 
 def main():
     if sys.argv[1] == "--strangers":
-        strangers(int(sys.argv[2]), sys.argv[3], [int(p) for p in sys.argv[4:]])
+        connect_noise(int(sys.argv[2]), sys.argv[3],
+                      [int(p) for p in sys.argv[4:]])
         return 0
     penstock, model, data = (os.path.abspath(p) for p in sys.argv[1:4])
     names = sys.argv[4:]

@@ -27,8 +27,8 @@ static void place(struct placed *p, const struct pst_device_memory *mem)
 }
 
 /* Maps an address of the host to the device. */
-static void *moved(const struct placed *p, const struct pst_device_memory *mem,
-                   const void *at)
+static void *device_address(const struct placed *p,
+                            const struct pst_device_memory *mem, const void *at)
 {
     for (unsigned i = 0; at != NULL && i < p->n; i++) {
         const unsigned char *begin = p->blocks[i].at;
@@ -41,7 +41,8 @@ static void *moved(const struct placed *p, const struct pst_device_memory *mem,
     return NULL;
 }
 
-static void put_all(const struct placed *p, struct pst_device_memory *mem)
+static void copy_to_device(const struct placed *p,
+                           struct pst_device_memory *mem)
 {
     for (unsigned i = 0; i < p->n; i++)
         if (p->blocks[i].at != NULL && p->blocks[i].size > 0) {
@@ -53,7 +54,8 @@ static void put_all(const struct placed *p, struct pst_device_memory *mem)
         }
 }
 
-static void get_all(const struct placed *p, struct pst_device_memory *mem)
+static void copy_from_device(const struct placed *p,
+                             struct pst_device_memory *mem)
 {
     for (unsigned i = 0; i < p->n; i++)
         if (p->blocks[i].at != NULL && p->blocks[i].size > 0)
@@ -73,19 +75,19 @@ void on_device_run(struct pst_device_memory *mem,
     struct pst_event none = {0};
 
     place(&p, mem);
-    put_all(&p, mem);
+    copy_to_device(&p, mem);
     for (unsigned i = 0; i < call->n_in; i++)
-        in[i] = (struct pst_operand){moved(&p, mem, call->in[i].data),
+        in[i] = (struct pst_operand){device_address(&p, mem, call->in[i].data),
                                      call->in[i].meta};
     for (unsigned i = 0; i < call->n_out; i++)
-        out[i] = (struct pst_operand){moved(&p, mem, call->out[i].data),
-                                      call->out[i].meta};
+        out[i] = (struct pst_operand){
+            device_address(&p, mem, call->out[i].data), call->out[i].meta};
     frame.in = in;
     frame.out = out;
-    frame.scratch = moved(&p, mem, call->scratch);
-    frame.fault = moved(&p, mem, call->fault);
+    frame.scratch = device_address(&p, mem, call->scratch);
+    frame.fault = device_address(&p, mem, call->fault);
     mem->device->launch(mem, kernel, &frame);
-    get_all(&p, mem);
+    copy_from_device(&p, mem);
     if (mem->device->poll(mem, &none) == PST_ERR_DEVICE)
         fail_msg("%s: %s", kernel->name,
                  mem->device->failure != NULL ? mem->device->failure(mem)

@@ -45,7 +45,7 @@ static struct pst_device_memory device; /* not open: the CPU */
 
 #define DEVICE_SIZE ((size_t)8 << 20)
 
-static void *must(void *p)
+static void *require_memory(void *p)
 {
     assert_non_null(p);
     return p;
@@ -74,7 +74,8 @@ static void bind(struct bench *b)
                                               : NULL;
 
             if (value != NULL)
-                b->in[k].data = must((void *)pst_eval_get(b->eval, value));
+                b->in[k].data =
+                    require_memory((void *)pst_eval_get(b->eval, value));
         }
     }
     for (k = 0; k < node->n_outs; k++)
@@ -109,7 +110,7 @@ static bool bench_init(struct bench *b, const struct sample *sample,
         return false;
     assert_ok(pst_eval_new(b->graph, &b->eval, &b->diag), &b->diag);
     for (size_t i = 0; i < b->graph->inputs.n; i++) {
-        b->given[i] = must(sample_fill(b->graph->inputs.at[i]));
+        b->given[i] = require_memory(sample_fill(b->graph->inputs.at[i]));
         assert_ok(pst_eval_set(b->eval, b->graph->inputs.at[i], b->given[i],
                                &b->diag),
                   &b->diag);
@@ -146,7 +147,7 @@ struct run {
 };
 
 /* Returns the value of an output before a kernel accumulates to it. */
-static double before(int64_t i)
+static double initial_value(int64_t i)
 {
     return 0.25 * (double)(i % 9) - 1.0;
 }
@@ -158,11 +159,12 @@ static void prepare_outputs(struct run *r, const struct bench *b,
         const struct pst_meta *m = b->out[k].meta;
         const size_t size = pst_meta_bytes(m);
 
-        r->memory[k] = must(pst_alloc(PST_TAG_TEST, size + 2 * GUARD));
+        r->memory[k] =
+            require_memory(pst_alloc(PST_TAG_TEST, size + 2 * GUARD));
         memset(r->memory[k], 0xa5, size + 2 * GUARD);
         r->out[k] = (struct pst_operand){r->memory[k] + GUARD, m};
         for (int64_t i = 0; mode == ACCUMULATE && i < pst_meta_numel(m); i++)
-            pst_store_f64(m->dtype, r->out[k].data, i, before(i));
+            pst_store_f64(m->dtype, r->out[k].data, i, initial_value(i));
     }
 }
 
@@ -179,8 +181,8 @@ static void prepare_inputs(struct run *r, const struct bench *b,
         *meta = *b->in[k].meta;
         if ((kernel->flags & PST_K_STRIDED) == 0)
             pst_meta_set_contiguous(meta);
-        r->copies[k] =
-            must(pst_calloc(PST_TAG_TEST, pst_meta_span(meta) + 1, 1));
+        r->copies[k] = require_memory(
+            pst_calloc(PST_TAG_TEST, pst_meta_span(meta) + 1, 1));
         pst_copy_strided(b->in[k].meta, b->in[k].data, meta, r->copies[k]);
         if (mode == BYTES)
             sample_other_bytes(meta, r->copies[k]);
@@ -217,7 +219,8 @@ static void check_inputs(const struct run *r, const struct bench *b,
 
         if (r->copies[k] == NULL)
             continue;
-        kept = must(pst_calloc(PST_TAG_TEST, pst_meta_span(m) + 1, 1));
+        kept =
+            require_memory(pst_calloc(PST_TAG_TEST, pst_meta_span(m) + 1, 1));
         pst_copy_strided(b->in[k].meta, b->in[k].data, m, kept);
         if (mode == BYTES)
             sample_other_bytes(m, kept);
@@ -272,8 +275,8 @@ static void run_init(struct run *r, const struct bench *b,
         const unsigned threads = pst_pool_threads(r->call.pool);
 
         r->call.scratch_size = kernel->scratch(&r->call, threads);
-        r->scratch =
-            must(aligned_alloc(64, r->call.scratch_size / 64 * 64 + 64));
+        r->scratch = require_memory(
+            aligned_alloc(64, r->call.scratch_size / 64 * 64 + 64));
         r->call.scratch = r->scratch;
     }
     launch(r, b, kernel);
@@ -347,7 +350,7 @@ static void compare(const struct bench *b, const struct pst_kernel *kernel,
         double x = element(want, i);
 
         if (mode == ACCUMULATE)
-            x += before(i);
+            x += initial_value(i);
         if ((isnan(x) && isnan(y)) || x == y ||
             fabs(x - y) <= tolerance * (largest + (mode == ACCUMULATE)))
             continue;

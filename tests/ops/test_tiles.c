@@ -24,7 +24,7 @@ static int setup(void **state)
     return pst_registry_init(&diag) == PST_OK ? 0 : -1;
 }
 
-static void *room(size_t bytes)
+static void *alloc_aligned(size_t bytes)
 {
     void *ret = aligned_alloc(64, (bytes + 64) / 64 * 64);
 
@@ -43,7 +43,7 @@ static struct pst_operand matrix(int64_t rows, int64_t cols, bool trans,
                               .rank = 2,
                               .size = {rows, cols},
                               .stride = {trans ? 1 : cols, trans ? rows : 1}})};
-    float *x = room((size_t)(rows * cols) * sizeof(*x));
+    float *x = alloc_aligned((size_t)(rows * cols) * sizeof(*x));
 
     for (int64_t i = 0; i < rows * cols; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -85,9 +85,9 @@ static struct pst_operand tiles_of(const struct pst_operand *x, bool trans,
         ref ? pst_op_reference(op)
             : pst_kernel_choose(op, &c, pst_cpu_isa(), NULL);
 
-    out.data = room(pst_meta_bytes(out.meta));
+    out.data = alloc_aligned(pst_meta_bytes(out.meta));
     if (kernel->scratch != NULL)
-        c.scratch = room(kernel->scratch(&c, pst_pool_threads(pool)));
+        c.scratch = alloc_aligned(kernel->scratch(&c, pst_pool_threads(pool)));
     kernel->run(&c);
     free(c.scratch);
     return out;
@@ -157,7 +157,7 @@ static float *product(const struct shape *s, const char *name,
     }
     assert_ok(pst_pool_new(threads, &c.pool, &diag), &diag);
     c.scratch_size = kernel->scratch(&c, threads);
-    c.scratch = room(c.scratch_size);
+    c.scratch = alloc_aligned(c.scratch_size);
     c.accumulate = s->add;
     kernel->run(&c);
     pst_pool_free(c.pool);
@@ -185,7 +185,7 @@ static void check(const struct shape *s)
         }
     h.meta = test_meta(*x.meta);
     ((struct pst_meta *)h.meta)->dtype = PST_BF16;
-    h.data = room((size_t)(s->m * s->k) * sizeof(uint16_t));
+    h.data = alloc_aligned((size_t)(s->m * s->k) * sizeof(uint16_t));
     for (int64_t i = 0; i < s->m * s->k; i++)
         pst_store_f64(PST_BF16, h.data, i, ((float *)x.data)[i]);
     t = tiles_of(&w, s->linear, false, NULL);

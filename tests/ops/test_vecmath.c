@@ -155,7 +155,7 @@ static void run(pst_loop_fn loop, int64_t n, const float *x, float *y)
     loop(n, in, 0, s, y);
 }
 
-static void hold(const struct function *f, enum pst_isa isa)
+static void check_accuracy(const struct function *f, enum pst_isa isa)
 {
     const double most = f->ulp * (isa == PST_ISA_ANY ? 2.0 : 1.0);
     float x[BLOCK], y[BLOCK], at = 0.0f;
@@ -187,7 +187,7 @@ static void hold(const struct function *f, enum pst_isa isa)
                  most);
 }
 
-static bool alike(float a, float b)
+static bool is_same_number(float a, float b)
 {
     return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
 }
@@ -203,7 +203,7 @@ static void ends(const struct function *f, enum pst_isa isa)
     for (size_t i = 0; i < PST_COUNT(x); i++) {
         const float want = (float)f->exact((long double)x[i]);
 
-        if ((want == 0.0f || !isfinite(want)) && !alike(want, y[i]))
+        if ((want == 0.0f || !isfinite(want)) && !is_same_number(want, y[i]))
             fail_msg("%s %s of %g: %g, not %g", f->name, pst_isa_name(isa),
                      (double)x[i], (double)y[i], (double)want);
     }
@@ -216,7 +216,7 @@ static void one(void **state)
     for (int isa = 0; isa <= (int)pst_cpu_isa(); isa++) {
         if (f->loop[isa] == NULL)
             continue;
-        hold(f, (enum pst_isa)isa);
+        check_accuracy(f, (enum pst_isa)isa);
         ends(f, (enum pst_isa)isa);
     }
 }
@@ -259,7 +259,7 @@ static void powers(void **state)
 
             loops[isa](PST_COUNT(ends_of), in, 2, s, y);
             for (size_t j = 0; j < PST_COUNT(ends_of); j++)
-                if (!alike(y[j], powf(ends_of[j], b)) &&
+                if (!is_same_number(y[j], powf(ends_of[j], b)) &&
                     ulps(y[j], powl(ends_of[j], b)) > 2.0)
                     fail_msg("%g^%g: %g, not %g", (double)ends_of[j], (double)b,
                              (double)y[j], (double)powf(ends_of[j], b));
@@ -327,7 +327,7 @@ static void pairs(void **state)
 
                 if (k == 0 && i < n_ends * n_ends &&
                     (e == 0.0L || !isfinite((float)e)) &&
-                    !alike((float)e, z[i]))
+                    !is_same_number((float)e, z[i]))
                     fail_msg("%s of %g and %g: %g, not %g", f->name,
                              (double)x[i], (double)y[i], (double)z[i],
                              (double)e);

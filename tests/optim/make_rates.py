@@ -34,7 +34,7 @@ def wsd(shape):
     return lambda u: shape(min(1., max(0., (u - (E - D)) / D)))
 
 
-def fall(f):
+def above_minimum(f):
     return MIN + (1 - MIN) * f
 
 
@@ -94,7 +94,7 @@ CASES = [  # schedule, options in C, scheduler
     ("WSD", f"{WSD}, .lr_shape = PST_LR_SHAPE_SQRT", of_transformers(
         "wsd_schedule", W, D, E, decay_type="1-sqrt")),
     ("WSD", f"{WSD}, {LOW}, .lr_shape = PST_LR_SHAPE_SQRT",
-     lambdas(wsd(lambda x: fall(1 - math.sqrt(x))))),
+     lambdas(wsd(lambda x: above_minimum(1 - math.sqrt(x))))),
     ("WSD", f"{WSD}, {LOW}, .lr_shape = PST_LR_SHAPE_EXP",
      lambdas(wsd(lambda x: MIN ** x))),
     ("ONE_CYCLE", f"{SPAN}, .min_lr_ratio = 1.0 / 25 / 1e4", one_cycle(W)),

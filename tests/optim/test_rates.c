@@ -129,7 +129,7 @@ static void reads_texts(void **state)
     assert_true(pst_lr_at(&o, 0) == 0.0 && pst_lr_at(&o, 8) == 0.0);
 }
 
-static void refuse(const char *text, const char *word)
+static void expect_refusal(const char *text, const char *word)
 {
     struct pst_optim_options o = {0};
 
@@ -174,11 +174,11 @@ static void bad_texts_are_refused(void **state)
     (void)state;
     assert_non_null(text);
     for (size_t i = 0; i < PST_COUNT(bad); i++)
-        refuse(bad[i].text, bad[i].word);
+        expect_refusal(bad[i].text, bad[i].word);
     len = (size_t)sprintf(text, "points:");
     for (int i = 0; i <= PST_LR_MAX_POINTS; i++)
         len += (size_t)sprintf(text + len, "%s%d=1", i > 0 ? "," : "", i);
-    refuse(text, "more than 256 points, from \"256=1\"");
+    expect_refusal(text, "more than 256 points, from \"256=1\"");
     text[strlen(text) - strlen(",256=1")] = '\0';
     {
         struct pst_optim_options o = {0};
@@ -188,9 +188,9 @@ static void bad_texts_are_refused(void **state)
     }
     memset(text + strlen("points:"), '0', LONG);
     text[strlen("points:") + LONG] = '\0';
-    refuse(text, "has 65537 bytes, more than 65536");
+    expect_refusal(text, "has 65537 bytes, more than 65536");
     text[strlen("points:") + LONG - 1] = '\0';
-    refuse(text, "is no point");
+    expect_refusal(text, "is no point");
     free(text);
 }
 

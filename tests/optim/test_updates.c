@@ -47,12 +47,12 @@ static float *on_host(int k)
     return pst_device_host(&mem, on_device(k));
 }
 
-static void push(int k)
+static void copy_to_device(int k)
 {
     pst_device_push(&mem, on_device(k), LONG * sizeof(float));
 }
 
-static const float *pull(int k)
+static const float *copy_to_host(int k)
 {
     return pst_device_pull(&mem, on_device(k), LONG * sizeof(float));
 }
@@ -61,7 +61,7 @@ static void fill(int k, float x)
 {
     for (int i = 0; i < LONG; i++)
         on_host(k)[i] = x;
-    push(k);
+    copy_to_device(k);
 }
 
 /* True for an optimizer that only the CPU has, so far. */
@@ -81,7 +81,7 @@ static int64_t shape[PST_MAX_RANK] = {N};
 static unsigned shape_rank = 1;
 
 /* Sets the shape of the next updates to that of a case. */
-static void take_shape(const json_t *c)
+static void set_shape(const json_t *c)
 {
     const json_t *given = json_object_get(c, "shape");
     const json_t *size;
@@ -186,7 +186,7 @@ static struct pst_optim_options options_of(const json_t *c)
         n += x != NULL;
     }
     assert_int_equal(n, json_object_size(given));
-    take_shape(c);
+    set_shape(c);
     assert_ok(pst_optim_check(&o, &diag), &diag);
     return o;
 }
@@ -202,7 +202,7 @@ static void begin(void)
 {
     for (int i = 0; i < LONG; i++)
         on_host(PARAM)[i] = whole((uint32_t)(i % N) + 1) / 512;
-    push(PARAM);
+    copy_to_device(PARAM);
     for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
         fill(STATE + (int)k, 0);
 }
@@ -239,7 +239,8 @@ static void check_case(const json_t *c, unsigned isa)
 {
     const struct pst_optim_options o = options_of(c);
     json_t *states = json_object_get(c, "states"), *want;
-    const double off = error_of(pull(PARAM), json_object_get(c, "param"), N);
+    const double off =
+        error_of(copy_to_host(PARAM), json_object_get(c, "param"), N);
     const struct pst_meta meta = shape_of(N);
     struct pst_meta of_state;
     double worst = 0;
@@ -249,11 +250,11 @@ static void check_case(const json_t *c, unsigned isa)
         want = json_object_get(states, o.row->states[k]);
         if (want == NULL) { /* not in use */
             for (int i = 0; i < N; i++)
-                assert_true(pull(STATE + (int)k)[i] == 0);
+                assert_true(copy_to_host(STATE + (int)k)[i] == 0);
             continue;
         }
         assert_true(pst_optim_state(&o, k, &meta, &of_state));
-        worst = fmax(worst, error_of(pull(STATE + (int)k), want,
+        worst = fmax(worst, error_of(copy_to_host(STATE + (int)k), want,
                                      (size_t)pst_meta_numel(&of_state)));
         found++;
     }
@@ -274,7 +275,7 @@ static void updates_are_torchs(void **state)
     for (uint32_t s = 0; s < STEPS; s++)
         for (uint32_t i = 0; i < N; i++)
             on_host(GRAD)[s * N + i] = gradient(s, i);
-    push(GRAD);
+    copy_to_device(GRAD);
     for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++)
         json_array_foreach(cases, k, c)
         {
@@ -299,7 +300,7 @@ static void threads_keep_the_bits(void **state)
     (void)state;
     for (int i = 0; i < LONG; i++)
         on_host(GRAD)[i] = gradient(3, (uint32_t)(i % N));
-    push(GRAD);
+    copy_to_device(GRAD);
     json_array_foreach(cases, k, c)
     {
         const struct pst_optim_options o = options_of(c);
@@ -312,10 +313,10 @@ static void threads_keep_the_bits(void **state)
                 update(&o, s, LONG - 1, 0, last_isa(), threads ? pool : NULL,
                        0);
             for (int t = PARAM; t < WORDS && threads == 0; t++)
-                memcpy(one[t], pull(t), sizeof(one[t]));
+                memcpy(one[t], copy_to_host(t), sizeof(one[t]));
         }
         for (int t = PARAM; t < WORDS; t++) {
-            assert_memory_equal(one[t], pull(t), sizeof(one[t]));
+            assert_memory_equal(one[t], copy_to_host(t), sizeof(one[t]));
             for (int i = N; i < LONG - 1 && shape_rank == 1; i++)
                 assert_true(one[t][i] == one[t][i % N]);
         }
@@ -348,19 +349,21 @@ static void values_are_limited(void **state)
                     limited += clips && fabsf(g) > most;
                     on_host(GRAD)[i] = clips ? g : fminf(fmaxf(g, -most), most);
                 }
-                push(GRAD);
+                copy_to_device(GRAD);
                 o.clip_value = clips ? most : 0;
                 for (uint32_t s = 0; s < 3; s++)
                     update(&o, s, LONG - 1, 0, isa, pool, 0);
                 for (int t = PARAM; t < WORDS && !clips; t++)
-                    memcpy(want[t], pull(t), sizeof(want[t]));
+                    memcpy(want[t], copy_to_host(t), sizeof(want[t]));
             }
             assert_true(limited > 1000 && limited < LONG - 1000);
             for (int t = PARAM; t < WORDS; t++)
                 if (t != GRAD)
-                    assert_memory_equal(want[t], pull(t), sizeof(want[t]));
+                    assert_memory_equal(want[t], copy_to_host(t),
+                                        sizeof(want[t]));
             for (int i = 0; i < LONG; i++)
-                assert_true(pull(GRAD)[i] == gradient(3, (uint32_t)(i % N)));
+                assert_true(copy_to_host(GRAD)[i] ==
+                            gradient(3, (uint32_t)(i % N)));
         }
 }
 
@@ -440,8 +443,9 @@ static void matrices_keep_the_bits(void **state)
 
 /* Runs an update in which element i of the gradient is `odd`: its parameter and
  * states stay, all others change. */
-static void steps_past(const struct pst_optim_options *o, unsigned isa,
-                       float odd, int i, struct pst_pool *threads)
+static void expect_element_skipped(const struct pst_optim_options *o,
+                                   unsigned isa, float odd, int i,
+                                   struct pst_pool *threads)
 {
     const int n = LONG - 1, near = i > 0 ? i - 1 : 1;
     const unsigned n_states = pst_optim_n_states(o->row, o);
@@ -450,35 +454,36 @@ static void steps_past(const struct pst_optim_options *o, unsigned isa,
     for (int k = 0; k < N_TENSORS; k++)
         fill(k, k == GRAD ? 0.25f : k == WORDS ? 0 : 0.5f);
     on_host(GRAD)[i] = odd;
-    push(GRAD);
+    copy_to_device(GRAD);
     update(o, 3, n, 0, isa, threads, 5);
-    (void)pull(WORDS);
+    (void)copy_to_host(WORDS);
     assert_int_equal(words[0], 5);
     assert_int_equal(words[1], 1);
-    (void)pull(PARAM);
+    (void)copy_to_host(PARAM);
     for (int j = 0; j < n; j++)
         assert_true((on_host(PARAM)[j] == 0.5f) == (j == i));
     for (unsigned k = 0; k < n_states; k++) {
-        const float *x = pull(STATE + (int)k);
+        const float *x = copy_to_host(STATE + (int)k);
         const bool unused = o->centered && o->momentum == 0 && k == 1;
 
         assert_true(x[i] == 0.5f && (x[near] == 0.5f) == unused);
     }
     on_host(GRAD)[i] = 0.5f; /* one that was not finite before is updated */
-    push(GRAD);
+    copy_to_device(GRAD);
     on_host(STATE)[i] = INFINITY;
-    push(STATE);
+    copy_to_device(STATE);
     update(o, 3, n, 0, isa, threads, 6);
-    (void)pull(WORDS);
+    (void)copy_to_host(WORDS);
     assert_int_equal(words[0], 5);
     assert_int_equal(words[1], 1);
-    assert_true(pull(PARAM)[near] != 0.5f);
+    assert_true(copy_to_host(PARAM)[near] != 0.5f);
 }
 
 /* Runs an update in which element i of the gradient is `odd`: the whole
  * parameter stays, with its states. */
-static void stays_whole(const struct pst_optim_options *o, unsigned isa,
-                        float odd, int i, struct pst_pool *threads)
+static void expect_parameter_skipped(const struct pst_optim_options *o,
+                                     unsigned isa, float odd, int i,
+                                     struct pst_pool *threads)
 {
     const uint64_t *words = (void *)on_host(WORDS);
 
@@ -486,13 +491,13 @@ static void stays_whole(const struct pst_optim_options *o, unsigned isa,
     for (int k = 0; k < N_TENSORS; k++)
         fill(k, k == GRAD ? 0.25f : k == WORDS ? 0 : 0.5f);
     on_host(GRAD)[i] = odd;
-    push(GRAD);
+    copy_to_device(GRAD);
     update(o, 3, LONG - 1, 0, isa, threads, 5);
-    (void)pull(WORDS);
+    (void)copy_to_host(WORDS);
     assert_int_equal(words[0], 5);
     assert_int_equal(words[1], LONG - 1);
     for (int k = PARAM; k < WORDS; k++) {
-        const float *x = pull(k);
+        const float *x = copy_to_host(k);
 
         for (int j = 0; j < LONG && k != GRAD; j++)
             assert_true(x[j] == 0.5f);
@@ -544,7 +549,8 @@ static void what_would_not_be_finite_stays(void **state)
         o.lr = rows[k].more.lr > 0 ? rows[k].more.lr : 0.1;
         for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++)
             for (size_t i = 0; i < (rows[k].takes_large ? 2 : 4); i++)
-                (rows[k].all ? stays_whole : steps_past)(
+                (rows[k].all ? expect_parameter_skipped
+                             : expect_element_skipped)(
                     &o, isa, odd[i], places[(i + k) % PST_COUNT(places)],
                     i % 2 == 0 ? pool : NULL);
     }
@@ -574,13 +580,13 @@ static void variance_is_never_negative(void **state)
         fill(WORDS, 0);
         for (int i = 0; i < N; i++)
             on_host(GRAD)[i] = gradient(0, 2) + 0.001f * (float)i;
-        push(GRAD);
+        copy_to_device(GRAD);
         for (uint64_t s = 0; s < 100; s++)
             update(&o, s, N, 0, isa, NULL, 1);
-        (void)pull(WORDS);
+        (void)copy_to_host(WORDS);
         assert_int_equal(words[1], 0);
         for (int i = 0; i < N; i++)
-            assert_true(isfinite(pull(PARAM)[i]));
+            assert_true(isfinite(copy_to_host(PARAM)[i]));
     }
 }
 

@@ -10,7 +10,7 @@
 
 static struct penstock_error error = PENSTOCK_INIT(error);
 
-static void refused(int status, const char *id)
+static void expect_refusal(int status, const char *id)
 {
     if (status != 0 && strcmp(error.id, id) == 0 && error.remedy[0] != '\0')
         return;
@@ -89,18 +89,18 @@ int main(int argc, char **argv)
     require(argc == 5);
     own = strcmp(argv[3], "own") == 0;
     read_data(argv[2], data, 96);
-    refused(penstock_op_register(NULL, &error), "library.argument");
+    expect_refusal(penstock_op_register(NULL, &error), "library.argument");
     require(open_model(argv[1], NULL) == NULL);
-    refused(1, "op.not-supported");
+    expect_refusal(1, "op.not-supported");
     if (own) {
         good(penstock_op_register(penstock_plugin(), &error));
         good(penstock_op_register(penstock_plugin(), &error));
     }
     model = open_model(argv[1], own ? NULL : argv[3]);
     if (model == NULL)
-        refused(0, "none");
+        expect_refusal(0, "none");
     require(open_model(argv[1], argv[4]) == NULL);
-    refused(1, "plugin.name");
+    expect_refusal(1, "plugin.name");
     train(model, data);
     penstock_close(model);
     return 0;

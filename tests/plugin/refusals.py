@@ -52,7 +52,7 @@ CHECKED = {
 }
 
 
-def want(what, text, error, *words):
+def expect_words(what, text, error, *words):
     for word in (f"[{error}]", *words):
         if word not in text:
             raise SystemExit(f"{what}: {word} is not in\n{text}")
@@ -74,7 +74,7 @@ def main():
                "--optimizer", "none", "--log-dir", b.at("logs"), "--quiet"]
 
         def refused(what, error, words, *command):
-            want(what, b.call(*command, good=False), error, *words)
+            expect_words(what, b.call(*command, good=False), error, *words)
 
         for fault, (error, word) in LOADED.items():
             refused(fault, error, [file(fault), word], "ops", "--plugin",

@@ -70,7 +70,7 @@ static void make_bad(void)
     make("bad", "bad::one(Tensor x) -> Tensor", "bad::two(Tensor x) -> Tensor");
 }
 
-static void refused(enum pst_error error)
+static void expect_refusal(enum pst_error error)
 {
     struct pst_diag diag;
 
@@ -85,7 +85,7 @@ static void refused(enum pst_error error)
     do {                                                                       \
         make_bad();                                                            \
         (member) = (value);                                                    \
-        refused(PST_E_PLUGIN_##error);                                         \
+        expect_refusal(PST_E_PLUGIN_##error);                                  \
     } while (0)
 
 static void checks_structs(void **state)
@@ -141,11 +141,11 @@ static void checks_schemas(void **state)
     make_bad(); /* without a tensor it needs infer */
     ops[1].now.schema = "bad::two(Tensor? x) -> Tensor";
     ops[1].now.infer = NULL;
-    refused(PST_E_PLUGIN_SCHEMA);
+    expect_refusal(PST_E_PLUGIN_SCHEMA);
     make_bad(); /* or with a list of results */
     ops[1].now.schema = "bad::two(Tensor x) -> Tensor[]";
     ops[1].now.infer = NULL;
-    refused(PST_E_PLUGIN_SCHEMA);
+    expect_refusal(PST_E_PLUGIN_SCHEMA);
 }
 
 static void checks_gradients(void **state)

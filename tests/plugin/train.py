@@ -39,7 +39,7 @@ def against_torch(b, golden, name):
     return model, data
 
 
-def ways(b, model, data, each=1):
+def compare_ways(b, model, data, each=1):
     """Compares ways to run two steps of four microbatches; each: 2 leaves
     every second one out."""
     step = ["-m", "4", "--threads", "2"]
@@ -191,9 +191,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(penstock, folder, plugin)
         if way == "more":
-            ways(b, *against_torch(b, golden, "plugin-lists"), each=3)
+            compare_ways(b, *against_torch(b, golden, "plugin-lists"), each=3)
             random = draws(b, golden)
-            ways(b, *random, each=2)
+            compare_ways(b, *random, each=2)
             resumes(b, *random)
             b.call("verify", random[0], "--data", random[1], "--check-plugins")
             return
@@ -202,7 +202,7 @@ def main():
             ranks_of_mpi(b, model, data, other)
             return
         against_torch(b, golden, "plugin-bf16")
-        ways(b, model, data)
+        compare_ways(b, model, data)
         resumes(b, model, data)
         sizes(b, model, data)
         commands(b, model, data)

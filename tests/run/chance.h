@@ -29,7 +29,7 @@ static inline unsigned chance_draw(struct chance *c, unsigned n)
 
 /* Appends the next action of a (stage, microbatch) pair to the list of its
  * rank; false if none can run now. */
-static inline bool chance_play(struct chance *c, unsigned s, unsigned m)
+static inline bool chance_append(struct chance *c, unsigned s, unsigned m)
 {
     struct pst_str *list = &c->lists[c->rank_of[s]];
     char what;
@@ -77,8 +77,8 @@ static inline void chance_make(struct chance *c, struct pst_str *ret)
     }
     do {
         left = 0;
-        if (!chance_play(c, chance_draw(c, CHANCE_STAGES),
-                         chance_draw(c, c->m)))
+        if (!chance_append(c, chance_draw(c, CHANCE_STAGES),
+                           chance_draw(c, c->m)))
             misses++;
         for (unsigned s = 0; s < CHANCE_STAGES; s++)
             for (unsigned m = 0; m < c->m; m++)

@@ -7,7 +7,7 @@
 
 struct counts {
     unsigned handed; /* copies between stages, of all ranks */
-    unsigned other;  /* copies for kept outputs and buffers */
+    unsigned other;            /* copies for kept outputs and buffers */
 };
 
 static struct counts count(const struct pst_engine *engine)
@@ -30,7 +30,8 @@ static struct counts count(const struct pst_engine *engine)
     return ret;
 }
 
-static void handed(const char *schedule, unsigned stages, unsigned ranks)
+static void expect_no_copies(const char *schedule, unsigned stages,
+                             unsigned ranks)
 {
     const struct pst_exec_options options =
         net_options(schedule, ranks, 3, "sgd");
@@ -45,12 +46,12 @@ static void handed(const char *schedule, unsigned stages, unsigned ranks)
 static void stages_of_a_rank_copy_nothing(void **state)
 {
     (void)state;
-    handed("gpipe", 2, 1);
-    handed("gpipe", 4, 1);
-    handed("1f1b", 4, 2);
-    handed("zb-v", 4, 2);
-    handed("interleaved-1f1b", 4, 2);
-    handed("looped-bfs", 4, 1);
+    expect_no_copies("gpipe", 2, 1);
+    expect_no_copies("gpipe", 4, 1);
+    expect_no_copies("1f1b", 4, 2);
+    expect_no_copies("zb-v", 4, 2);
+    expect_no_copies("interleaved-1f1b", 4, 2);
+    expect_no_copies("looped-bfs", 4, 1);
 }
 
 /* Counts copies for three forward microbatches on one rank. */

@@ -104,7 +104,7 @@ static void tensors_that_wrap_are_refused(void **state)
 
 static char root[] = "/tmp/pst-room-XXXXXX";
 
-static void put(const char *path, const char *text)
+static void write_text(const char *path, const char *text)
 {
     char full[256], *slash;
 
@@ -120,7 +120,7 @@ static void fresh_root(void)
 {
     assert_ok(pst_remove_tree(root, &diag), &diag);
     assert_ok(pst_mkdirs(root, 0700, &diag), &diag);
-    put("/proc/sys/kernel/random/boot_id", "one\n");
+    write_text("/proc/sys/kernel/random/boot_id", "one\n");
 }
 
 static void limits_of_both_versions_are_found(void **state)
@@ -132,37 +132,39 @@ static void limits_of_both_versions_are_found(void **state)
     fresh_root();
     pst_headroom_read(root, &headroom); /* no file says anything */
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
-    put("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    2048 kB\n");
-    put("/proc/self/cgroup", "0::/a/b\n");
-    put("/sys/fs/cgroup/a/b/memory.max", "max\n");
-    put("/sys/fs/cgroup/a/b/memory.current", "100\n");
+    write_text("/proc/meminfo",
+               "MemTotal:  9000 kB\nMemAvailable:    2048 kB\n");
+    write_text("/proc/self/cgroup", "0::/a/b\n");
+    write_text("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    write_text("/sys/fs/cgroup/a/b/memory.current", "100\n");
     pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.host, 2048 * 1024);
     assert_true(headroom.group == UINT64_MAX);
-    put("/sys/fs/cgroup/a/memory.max", "1000\n");
-    put("/sys/fs/cgroup/a/memory.current", "900\n");
+    write_text("/sys/fs/cgroup/a/memory.max", "1000\n");
+    write_text("/sys/fs/cgroup/a/memory.current", "900\n");
     pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.group, 100);
     id = headroom.group_id;
     /* Page cache can be reclaimed; the tightest group counts. */
-    put("/sys/fs/cgroup/a/memory.stat",
-        "anon 5\ninactive_file 300\nactive_file 20\n");
-    put("/sys/fs/cgroup/a/b/memory.max", "400\n");
+    write_text("/sys/fs/cgroup/a/memory.stat",
+               "anon 5\ninactive_file 300\nactive_file 20\n");
+    write_text("/sys/fs/cgroup/a/b/memory.max", "400\n");
     pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.group, 300);
     assert_true(headroom.group_id != id);
 
     fresh_root();
-    put("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n0::/\n");
-    put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
-    put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4000\n");
-    put("/sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 7\n");
+    write_text("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n0::/\n");
+    write_text("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
+    write_text("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4000\n");
+    write_text("/sys/fs/cgroup/memory/job/memory.stat",
+               "total_inactive_file 7\n");
     pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.group, 1007);
 
     fresh_root(); /* files with unreadable contents */
-    put("/proc/meminfo", "MemAvailable: -5 kB\n");
-    put("/proc/self/cgroup", "::\n0::/../../..\nx\n");
+    write_text("/proc/meminfo", "MemAvailable: -5 kB\n");
+    write_text("/proc/self/cgroup", "::\n0::/../../..\nx\n");
     pst_headroom_read(root, &headroom);
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
 }
@@ -173,16 +175,16 @@ static void counts_who_was_killed_for_memory(void **state)
     (void)state;
     fresh_root();
     assert_int_equal(pst_headroom_oom_kills(root), 0);
-    put("/proc/vmstat", "nr_free_pages 7\noom_kill 12\n");
+    write_text("/proc/vmstat", "nr_free_pages 7\noom_kill 12\n");
     assert_int_equal(pst_headroom_oom_kills(root), 12);
-    put("/proc/self/cgroup", "0::/a/b\n");
+    write_text("/proc/self/cgroup", "0::/a/b\n");
     assert_int_equal(pst_headroom_oom_kills(root), 12);
-    put("/sys/fs/cgroup/a/b/memory.events",
-        "low 0\noom 4\noom_kill 3\noom_group_kill 0\n");
+    write_text("/sys/fs/cgroup/a/b/memory.events",
+               "low 0\noom 4\noom_kill 3\noom_group_kill 0\n");
     assert_int_equal(pst_headroom_oom_kills(root), 3);
-    put("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n");
-    put("/sys/fs/cgroup/memory/job/memory.oom_control",
-        "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+    write_text("/proc/self/cgroup", "5:cpu:/x\n4:memory:/job\n");
+    write_text("/sys/fs/cgroup/memory/job/memory.oom_control",
+               "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
     assert_int_equal(pst_headroom_oom_kills(root), 1);
 }
 
@@ -231,20 +233,20 @@ static void ranks_that_do_not_fit_are_refused(void **state)
     (void)state;
     fresh_root();
     assert_int_equal(setenv("PST_HEADROOM_ROOT", root, 1), 0);
-    put("/proc/meminfo", "MemAvailable: 60000 kB\n");
+    write_text("/proc/meminfo", "MemAvailable: 60000 kB\n");
     assert_ok(started(false), &diag);
     /* Enough for one rank, not for both. */
-    put("/proc/meminfo", "MemAvailable: 12000 kB\n");
+    write_text("/proc/meminfo", "MemAvailable: 12000 kB\n");
     assert_int_equal(started(false), PST_ERR_NOMEM);
     assert_non_null(
         strstr(diag.text, "the 2 ranks on the host of rank 0 need"));
     assert_non_null(strstr(diag.text, "11.72 MiB are left on it"));
     assert_non_null(strstr(diag.text, "--overcommit"));
     assert_ok(started(true), &diag);
-    put("/proc/meminfo", "MemAvailable: 60000 kB\n");
-    put("/proc/self/cgroup", "0::/\n");
-    put("/sys/fs/cgroup/memory.max", "12582912\n");
-    put("/sys/fs/cgroup/memory.current", "2097152\n");
+    write_text("/proc/meminfo", "MemAvailable: 60000 kB\n");
+    write_text("/proc/self/cgroup", "0::/\n");
+    write_text("/sys/fs/cgroup/memory.max", "12582912\n");
+    write_text("/sys/fs/cgroup/memory.current", "2097152\n");
     assert_int_equal(started(false), PST_ERR_NOMEM);
     assert_non_null(strstr(diag.text, "10.00 MiB are left below the limit of"));
     assert_int_equal(unsetenv("PST_HEADROOM_ROOT"), 0);
@@ -293,7 +295,7 @@ static size_t status_bytes(const char *key)
 }
 
 /* Resets VmHWM, the peak of resident memory. */
-static void forget_peak(void)
+static void reset_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
 
@@ -361,7 +363,7 @@ static void weights_are_resident_once(void **state)
             pst_transport_self.open(replicas == 1 ? "2" : "4", &self, &diag),
             &diag);
         before = status_bytes("VmRSS:");
-        forget_peak();
+        reset_peak();
         assert_ok(pst_engine_new(plan, self, &options, &engine, &diag), &diag);
         peak = status_bytes("VmHWM:");
         for (unsigned k = 0; k < pst_engine_n_local(engine); k++)

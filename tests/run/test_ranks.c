@@ -31,10 +31,10 @@ static enum pst_status fill_at_first(void *ctx, uint64_t step,
 static char folder[] = "/tmp/pst-ranks-XXXXXX"; /* the same on all ranks */
 
 /* Replaces the engine by another one, which loads a checkpoint of it. */
-static void pass_on(struct pst_engine **engine, struct net *net,
-                    struct pst_transport *transport,
-                    const struct pst_exec_options *options, uint64_t steps,
-                    struct pst_diag *diag)
+static void replace_engine(struct pst_engine **engine, struct net *net,
+                           struct pst_transport *transport,
+                           const struct pst_exec_options *options,
+                           uint64_t steps, struct pst_diag *diag)
 {
     uint64_t step = 0;
 
@@ -72,7 +72,7 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
         if (s == 0)
             assert_ok(pst_engine_dump_first(engine, &dump, diag), diag);
         if (s == 1 && transport == mpi && options->shard != PST_SHARING_NONE)
-            pass_on(&engine, &net, transport, options, s + 1, diag);
+            replace_engine(&engine, &net, transport, options, s + 1, diag);
     }
     assert_ok(pst_engine_dump_state(engine, dump, diag), diag);
     for (unsigned k = 0; k < pst_engine_n_local(engine); k++)

@@ -56,8 +56,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* Gives microbatches 0 to 3 the weights 0, 1, 2, 3; in step 1 all weights are
  * 0. */
-static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
-                             struct pst_diag *diag)
+static enum pst_status set_weight(void *ctx, uint64_t step, double *ret,
+                                  struct pst_diag *diag)
 {
     (void)ctx;
     (void)diag;
@@ -73,7 +73,7 @@ static void job_init(struct job *job, bool weighs)
     const struct pst_split_options split = {0};
 
     pst_diag_init(&job->diag);
-    options.weigh = weighs ? weigh : NULL;
+    options.weigh = weighs ? set_weight : NULL;
     model_init(&job->model, roots, modules, PST_COUNT(modules));
     assert_ok(pst_split(&job->model, &split, &job->plan, &job->diag),
               &job->diag);

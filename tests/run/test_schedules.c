@@ -94,8 +94,8 @@ static void csv_as(unsigned stages, unsigned flags, unsigned ranks, unsigned m,
 }
 
 /* Expects a refusal for this reason, with as many microbatches as stages. */
-static void refuse(unsigned stages, unsigned ranks, const char *lists,
-                   const char *why)
+static void expect_refusal(unsigned stages, unsigned ranks, const char *lists,
+                           const char *why)
 {
     struct pst_exec_options options;
     struct pst_memory memory[4];
@@ -139,7 +139,7 @@ static void case_60_messages_given(void **state)
 
     (void)state;
     if (net_carries()) /* 1F1 reads the buffer after 1F0 */
-        refuse(2, 2, late, "buffer \"c.tick\" goes from microbatch to");
+        expect_refusal(2, 2, late, "buffer \"c.tick\" goes from microbatch to");
     else
         csv(2, 2, 2, late);
     csv(2, 2, 2,

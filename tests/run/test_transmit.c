@@ -63,8 +63,8 @@ static void saves_states(void **state)
     net_fini(&b);
 }
 
-static const struct pst_rank_param *find(struct pst_engine *engine,
-                                         unsigned rank, const char *fqn)
+static const struct pst_rank_param *find_param(struct pst_engine *engine,
+                                               unsigned rank, const char *fqn)
 {
     const int index = pst_plan_find_param(engine->grid->plan, fqn);
 
@@ -91,7 +91,7 @@ static void finds_copies_that_differ(void **state)
     run_steps(&job, 0, 1);
     assert_ok(pst_engine_check_copies(job.engine, 1, &job.net.diag),
               &job.net.diag);
-    flip(job.engine, 2, find(job.engine, 2, "e.weight")->state[1] + 5);
+    flip(job.engine, 2, find_param(job.engine, 2, "e.weight")->state[1] + 5);
     assert_int_equal(
         pst_engine_save(job.engine, dir, 1, 1, NULL, &job.net.diag),
         PST_ERR_INTERNAL);
@@ -103,7 +103,7 @@ static void finds_copies_that_differ(void **state)
      * next step. */
     assert_ok(pst_engine_compare_copies(job.engine, 1, &job.net.diag),
               &job.net.diag);
-    flip(job.engine, 2, find(job.engine, 2, "e.weight")->data + 5);
+    flip(job.engine, 2, find_param(job.engine, 2, "e.weight")->data + 5);
     assert_int_equal(pst_engine_check_copies(job.engine, 1, &job.net.diag),
                      PST_ERR_INTERNAL);
     assert_non_null(strstr(job.net.diag.text, "values"));

@@ -45,7 +45,7 @@ static double step_of(const struct pst_schedule *s,
 }
 
 /* Lowers the schedule with the links of the costs, and checks the result. */
-static void prove(struct pst_schedule *s, const struct pst_costs *costs)
+static void check_lowered(struct pst_schedule *s, const struct pst_costs *costs)
 {
     struct pst_link links[256];
     struct pst_diag diag;
@@ -155,7 +155,7 @@ static void never_slower_than_a_named_one(void **state)
         step = step_of(s, &costs);
         assert_true(s->candidates.n >= 7);
         assert_float_equal(s->candidates.at[0].step, step, 1e-9 * step);
-        prove(s, &costs);
+        check_lowered(s, &costs);
         pst_schedule_free(s);
         compare_names(ranks, n, &costs, step);
         pst_costs_fini(&costs);
@@ -248,7 +248,7 @@ static void keeps_within_memory(void **state)
         assert_true(step >= last * (1 - 0.0051));
         last = step;
         made++;
-        prove(s, &costs);
+        check_lowered(s, &costs);
         pst_schedule_free(s);
     }
     assert_float_equal(limit, 105, 1e-9); /* one microbatch needs 110 */
@@ -314,7 +314,7 @@ static void keeps_a_placement_that_was_asked_for(void **state)
     assert_int_equal(s->rank_of[0], 1);
     assert_int_equal(s->rank_of[1], 0);
     assert_int_equal(s->rank_of[2], 1);
-    prove(s, &costs);
+    check_lowered(s, &costs);
     pst_schedule_free(s);
     o.place = NULL;
     o.model = &costs;

@@ -375,7 +375,7 @@ def large(bench, gpt, transport, seed, seconds):
     clients(bench, gpt, transport, seed, seconds, "large")
 
 
-def gone(bench, model, transport, seed, seconds):
+def check_killed_clients(bench, model, transport, seed, seconds):
     """Kills some clients while they wait and checks that the others get right
     answers."""
     job = Job(bench, model.plan, transport, "gone", PENSTOCK_FAULT=SLOW)
@@ -452,7 +452,7 @@ def ask_while_full(bench, job, model):
     return said.returncode
 
 
-def drain(bench, model, transport):
+def check_drain(bench, model, transport):
     """Stops a job by a request, or by a signal to the client or to a rank.
     Accepted requests must be answered."""
     ways = ["stop", "signal"] + ["rank 1"] * (transport == "mpi")
@@ -607,10 +607,10 @@ def main():
                                        long or 4),
             "large": lambda: large(bench, gpt, transport, args.seed,
                                    long / 10 or 3),
-            "gone": lambda: gone(bench, model, transport, args.seed,
-                                 long or 3),
+            "gone": lambda: check_killed_clients(
+                bench, model, transport, args.seed, long or 3),
             "full": lambda: full(bench, model, transport),
-            "drain": lambda: drain(bench, model, transport),
+            "drain": lambda: check_drain(bench, model, transport),
             "killed": lambda: killed(bench, model, transport,
                                      10 if args.full else 3, args.full),
         }

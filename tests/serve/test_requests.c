@@ -365,7 +365,8 @@ static void close_queue(struct queue *q)
     fini_plan(&q->plan);
 }
 
-static enum pst_status put(struct queue *q, uint64_t client, int64_t samples)
+static enum pst_status add_request(struct queue *q, uint64_t client,
+                                   int64_t samples)
 {
     struct pstd_ask *ask =
         draw_ask(pstd_intake_signature(q->in), samples, false);
@@ -394,22 +395,23 @@ static void takes_what_fits(void **state)
 
     (void)state;
     open_queue(&q, 8);
-    assert_int_equal(put(&q, 1, 1), PST_OK);
-    assert_int_equal(put(&q, 2, 2), PST_OK);
+    assert_int_equal(add_request(&q, 1, 1), PST_OK);
+    assert_int_equal(add_request(&q, 2, 2), PST_OK);
     /* does not fit into the same step */
-    assert_int_equal(put(&q, 3, 2), PST_OK);
-    assert_int_equal(put(&q, 4, 1), PST_OK); /* request 3 is not overtaken */
+    assert_int_equal(add_request(&q, 3, 2), PST_OK);
+    assert_int_equal(add_request(&q, 4, 1),
+                     PST_OK); /* request 3 is not overtaken */
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     expect(pstd_intake_take(q.in, 0, 0), "3 4");
     expect(pstd_intake_take(q.in, 0, 0), "");
-    assert_int_equal(put(&q, 5, 4), PST_OK);
+    assert_int_equal(add_request(&q, 5, 4), PST_OK);
     /* The step is full, so there is no wait. */
     expect(pstd_intake_take(q.in, 0, 100), "5");
-    assert_int_equal(put(&q, 6, 3), PST_OK);
+    assert_int_equal(add_request(&q, 6, 3), PST_OK);
     /* The time to wait has not passed. */
     expect(pstd_intake_take(q.in, 1, 100), "");
     expect(pstd_intake_take(q.in, 1000, 0.01), "6");
-    assert_int_equal(put(&q, 7, 3), PST_OK);
+    assert_int_equal(add_request(&q, 7, 3), PST_OK);
     pstd_intake_shut(q.in, false); /* no more requests can fill the step */
     expect(pstd_intake_take(q.in, 0, 100), "7");
     close_queue(&q);
@@ -421,13 +423,13 @@ static void refuses_beyond_its_limit(void **state)
 
     (void)state;
     open_queue(&q, 2);
-    assert_int_equal(put(&q, 1, 1), PST_OK);
-    assert_int_equal(put(&q, 2, 1), PST_OK);
-    assert_int_equal(put(&q, 3, 1), PST_ERR_BUSY);
+    assert_int_equal(add_request(&q, 1, 1), PST_OK);
+    assert_int_equal(add_request(&q, 2, 1), PST_OK);
+    assert_int_equal(add_request(&q, 3, 1), PST_ERR_BUSY);
     assert_int_equal(pstd_intake_counts(q.in, false).waiting, 2);
     assert_int_equal(pstd_intake_counts(q.in, false).refused, 1);
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
-    assert_int_equal(put(&q, 4, 1), PST_OK);
+    assert_int_equal(add_request(&q, 4, 1), PST_OK);
     close_queue(&q); /* one request is still waiting */
 }
 
@@ -437,13 +439,14 @@ static void forgets_who_is_gone(void **state)
 
     (void)state;
     open_queue(&q, 3);
-    assert_int_equal(put(&q, 1, 1), PST_OK);
-    assert_int_equal(put(&q, 2, 1), PST_OK);
-    assert_int_equal(put(&q, 1, 1), PST_OK);
+    assert_int_equal(add_request(&q, 1, 1), PST_OK);
+    assert_int_equal(add_request(&q, 2, 1), PST_OK);
+    assert_int_equal(add_request(&q, 1, 1), PST_OK);
     pstd_intake_drop_client(q.in, 1);
     assert_int_equal(pstd_intake_counts(q.in, false).gone, 2);
-    assert_int_equal(put(&q, 3, 1), PST_OK); /* the queue has space again */
-    assert_int_equal(put(&q, 4, 1), PST_OK);
+    assert_int_equal(add_request(&q, 3, 1),
+                     PST_OK); /* the queue has space again */
+    assert_int_equal(add_request(&q, 4, 1), PST_OK);
     expect(pstd_intake_take(q.in, 0, 0), "2 3 4");
     close_queue(&q);
 }
@@ -455,10 +458,10 @@ static void drains_or_gives_up(void **state)
 
     (void)state;
     open_queue(&q, 8);
-    assert_int_equal(put(&q, 1, 4), PST_OK);
-    assert_int_equal(put(&q, 2, 4), PST_OK);
+    assert_int_equal(add_request(&q, 1, 4), PST_OK);
+    assert_int_equal(add_request(&q, 2, 4), PST_OK);
     pstd_intake_shut(q.in, false);
-    assert_int_equal(put(&q, 3, 1), PST_ERR_BUSY);
+    assert_int_equal(add_request(&q, 3, 1), PST_ERR_BUSY);
     /* earlier requests are still answered */
     list = pstd_intake_take(q.in, 0, 0);
     assert_non_null(list);

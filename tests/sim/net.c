@@ -165,7 +165,7 @@ void sim_net_cut_one(void)
     struct link *l = &net.links[sim_pick(LINKS)];
 
     if (l->used && !l->cut) {
-        sim_tell("connection %d is cut", (int)(l - net.links));
+        sim_trace("connection %d is cut", (int)(l - net.links));
         cut(l);
     }
 }

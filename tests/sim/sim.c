@@ -110,7 +110,7 @@ uint64_t sim_now(void)
 void sim_set_wall(int64_t seconds_ahead)
 {
     sim.wall = seconds_ahead * (int64_t)SIM_S;
-    sim_tell("the clock is set: %" PRId64 " s ahead", seconds_ahead);
+    sim_trace("the clock is set: %" PRId64 " s ahead", seconds_ahead);
 }
 
 static bool before(const struct event *a, const struct event *b)
@@ -178,7 +178,7 @@ void sim_sleep(uint64_t ns)
     sim.now = until;
 }
 
-void sim_forget(void)
+void sim_clear_events(void)
 {
     sim.n = 0;
 }
@@ -193,7 +193,7 @@ static void add_to_hash(const void *data, size_t n)
             (sim.hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
 }
 
-void sim_tell(const char *format, ...)
+void sim_trace(const char *format, ...)
 {
     char text[1024];
     va_list args;

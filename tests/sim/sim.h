@@ -50,7 +50,7 @@ bool sim_next(void);
  * blocks. */
 void sim_sleep(uint64_t ns);
 /* Forgets all events. */
-void sim_forget(void);
+void sim_clear_events(void);
 
 /* --- this process --------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ extern int sim_pid;
 
 /* Adds a line to the trace of this seed: printed with --trace, and part of its
  * hash. */
-void sim_tell(const char *format, ...) PST_PRINTF(1, 2);
+void sim_trace(const char *format, ...) PST_PRINTF(1, 2);
 /* Reports a failure of the seed and how to repeat it; does not return. */
 _Noreturn void sim_fail(const char *format, ...) PST_PRINTF(1, 2);
 #define sim_check(condition, ...)                                              \

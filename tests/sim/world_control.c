@@ -91,14 +91,15 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                           enum pstd_order_kind kind,
                                           const char *data, size_t size,
                                           struct pst_diag *why);
-bool __wrap_pstd_mailbox_set_control(struct pstd_mailbox *mailbox, unsigned bits);
+bool __wrap_pstd_mailbox_set_control(struct pstd_mailbox *mailbox,
+                                     unsigned bits);
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
                                 const struct pst_diag *answer);
 struct pstd_totals __wrap_pstd_mailbox_totals(struct pstd_mailbox *mailbox);
 uint64_t __wrap_pstd_mailbox_count_lost(struct pstd_mailbox *mailbox);
 struct pst_diag *__wrap_pstd_mailbox_result(struct pstd_mailbox *mailbox);
 
-static void give(enum pstd_event event)
+static void publish_event(enum pstd_event event)
 {
     struct pstd_note note;
 
@@ -121,7 +122,7 @@ static void give(enum pstd_event event)
 
 /* Packs an event with the number of the present daemon, so that events of
  * earlier ones can be ignored. */
-static uint64_t note_of(enum pstd_event event)
+static uint64_t pack_event(enum pstd_event event)
 {
     return (uint64_t)w.starts << 32 | event;
 }
@@ -136,15 +137,15 @@ static void on_note(void *ctx, uint64_t what)
     if (event == PSTD_EVENT_STEP) {
         w.step++;
         sim_at(sim_now() + sim_between(w.pace / 4, w.pace), on_note, NULL,
-               note_of(event));
+               pack_event(event));
     }
-    give(event);
+    publish_event(event);
 }
 
-static void later(enum pstd_event event)
+static void publish_later(enum pstd_event event)
 {
     sim_at(sim_now() + sim_between(0, 300 * SIM_MS), on_note, NULL,
-           note_of(event));
+           pack_event(event));
 }
 
 enum pst_status __wrap_pstd_mailbox_start(
@@ -164,7 +165,7 @@ enum pst_status __wrap_pstd_mailbox_start(
     w.hooks = hooks;
     for (size_t i = 0; i < PST_COUNT(events); i++) {
         when += sim_between(0, 200 * SIM_MS);
-        sim_at(when, on_note, NULL, note_of(events[i]));
+        sim_at(when, on_note, NULL, pack_event(events[i]));
     }
     *ret = (struct pstd_mailbox *)&w; /* opaque to the caller */
     return PST_OK;
@@ -175,7 +176,7 @@ void __wrap_pstd_mailbox_close(struct pstd_mailbox *mailbox)
     (void)mailbox;
 }
 
-static void take_effect(void)
+static void count_effect(void)
 {
     if (w.current == NULL || w.killed)
         return;
@@ -206,18 +207,19 @@ static void on_done(void *ctx, uint64_t what)
     }
 }
 
-bool __wrap_pstd_mailbox_set_control(struct pstd_mailbox *mailbox, unsigned bits)
+bool __wrap_pstd_mailbox_set_control(struct pstd_mailbox *mailbox,
+                                     unsigned bits)
 {
     (void)mailbox;
-    take_effect();
+    count_effect();
     if (bits == PSTD_CTL_PAUSE)
-        later(PSTD_EVENT_PAUSED);
+        publish_later(PSTD_EVENT_PAUSED);
     if (bits == PSTD_CTL_RESUME)
-        later(PSTD_EVENT_CONTINUED);
+        publish_later(PSTD_EVENT_CONTINUED);
     if (bits == PSTD_CTL_CHECKPOINT)
-        later(PSTD_EVENT_CHECKPOINT_SAVED);
+        publish_later(PSTD_EVENT_CHECKPOINT_SAVED);
     if (bits == PSTD_CTL_CHANGE)
-        later(PSTD_EVENT_FROZEN);
+        publish_later(PSTD_EVENT_FROZEN);
     if (bits & PSTD_CTL_STOPS)
         sim_at(sim_now() + sim_between(0, SIM_S), on_done, NULL, w.starts);
     return false; /* no pause is cancelled */
@@ -350,8 +352,8 @@ static void check_event(struct watcher *v, const pstctl_event *event)
                   (unsigned long long)event->dropped,
                   (unsigned long long)w.published, (unsigned long long)v->last);
         v->last += event->dropped;
-        sim_tell("watcher %d: %llu are gone", (int)(v - w.watchers),
-                 (unsigned long long)event->dropped);
+        sim_trace("watcher %d: %llu are gone", (int)(v - w.watchers),
+                  (unsigned long long)event->dropped);
     }
     if (event->seq == 0)
         return; /* a heartbeat or an announcement */
@@ -361,8 +363,8 @@ static void check_event(struct watcher *v, const pstctl_event *event)
     sim_check(event->seq <= w.published, "event %llu is not there yet",
               (unsigned long long)event->seq);
     v->last = event->seq;
-    sim_tell("watcher %d: %llu %s", (int)(v - w.watchers),
-             (unsigned long long)event->seq, event->name);
+    sim_trace("watcher %d: %llu %s", (int)(v - w.watchers),
+              (unsigned long long)event->seq, event->name);
 }
 
 static void on_watch(void *ctx, uint64_t what)
@@ -454,8 +456,8 @@ static bool send_request(struct asker *a)
     frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
     frame.request = &request;
     a->asked = sim_now();
-    sim_tell("asker %d asks for %s (id %llu)", (int)(a - w.askers),
-             a->change->key, (unsigned long long)request.id);
+    sim_trace("asker %d asks for %s (id %llu)", (int)(a - w.askers),
+              a->change->key, (unsigned long long)request.id);
     return send_frame(a, &frame);
 }
 
@@ -473,8 +475,8 @@ static void check_answer(struct asker *a, const pstctl_reply *reply)
     a->heard[reply->id] = true;
     if (c == NULL || reply->id < a->first_id)
         return; /* belongs to the change before */
-    sim_tell("asker %d: %s has status %d", (int)(a - w.askers), c->key,
-             (int)reply->status);
+    sim_trace("asker %d: %s has status %d", (int)(a - w.askers), c->key,
+              (int)reply->status);
     sim_check(!c->answered || (c->status == reply->status && c->seq == seq &&
                                c->run == run),
               "%s has two answers", c->key);
@@ -488,7 +490,7 @@ static void check_answer(struct asker *a, const pstctl_reply *reply)
 }
 
 /* Returns false if the connection has ended. */
-static bool listen_to(struct asker *a)
+static bool read_answers(struct asker *a)
 {
     char data[4096];
     ssize_t n;
@@ -548,7 +550,7 @@ static void connect_asker(struct asker *a)
 
 /* Sends the request and repeats it until there is an answer; sometimes also
  * before the answer is late, or after it has arrived. */
-static void go_on_asking(struct asker *a)
+static void repeat_request(struct asker *a)
 {
     const bool is_impatient = sim_now() - a->asked > SIM_S || sim_once_in(50);
 
@@ -570,14 +572,14 @@ static void on_ask(void *ctx, uint64_t what)
 
     if (w.ends)
         return;
-    if (a->fd >= 0 && !listen_to(a))
+    if (a->fd >= 0 && !read_answers(a))
         disconnect(a);
     if (a->fd >= 0 && a->next_id >= PST_COUNT(a->heard))
         disconnect(a);
     if (a->fd < 0)
         connect_asker(a);
     if (a->fd >= 0)
-        go_on_asking(a);
+        repeat_request(a);
     sim_at(sim_now() + sim_between(SIM_MS, 100 * SIM_MS), on_ask, a, what);
 }
 
@@ -599,8 +601,8 @@ static void on_kill(void *ctx, uint64_t what)
     (void)ctx;
     if (what != w.starts || !w.runs)
         return;
-    sim_tell("the daemon is killed, with event %llu",
-             (unsigned long long)w.published);
+    sim_trace("the daemon is killed, with event %llu",
+              (unsigned long long)w.published);
     w.killed = true;
     sim_net_cut_all();
     on_done(NULL, what);
@@ -635,12 +637,12 @@ static void on_last(void *ctx, uint64_t what)
                   "watcher %u got events up to %llu of %llu", i,
                   (unsigned long long)w.watchers[i].last,
                   (unsigned long long)w.must);
-    sim_tell("the last daemon ends");
+    sim_trace("the last daemon ends");
     on_done(NULL, what);
 }
 
 /* Simulates one daemon from start to end. */
-static void live(void)
+static void run_daemon(void)
 {
     const bool is_last = w.lives == 0;
     const uint64_t until = sim_now() + sim_between(SIM_S, 6 * SIM_S);
@@ -660,7 +662,7 @@ static void live(void)
     } else {
         sim_at(until, on_kill, NULL, w.starts);
     }
-    sim_tell("daemon %u starts", w.starts);
+    sim_trace("daemon %u starts", w.starts);
     sim_check(pstd_daemon_run(&w.config, "plan") == 0, "the daemon failed");
 }
 
@@ -729,12 +731,12 @@ static void play(void)
     draw_world();
     begin_clients();
     for (; w.lives > 0; w.lives--) {
-        live();
+        run_daemon();
         if (sim_once_in(2))
             tear_journal();
         sim_sleep(sim_between(0, 2 * SIM_S));
     }
-    live();
+    run_daemon();
     end_clients();
     sim_net_reset();
     pstd_config_fini(&w.config);

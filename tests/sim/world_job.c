@@ -185,7 +185,7 @@ static bool is_whole(const struct pst_checkpoint *ckpt, bool *ret_foreign)
 
 /* Returns the step of checkpoint `which` (a step, or the newest) of our run; 0:
  * none. */
-static uint64_t look(uint64_t which, enum pst_status *ret_status)
+static uint64_t newest_step(uint64_t which, enum pst_status *ret_status)
 {
     const struct pst_checkpoint_query query = {
         .dir = DIR, .step = which, .model_digest = DIGEST, .verify = true};
@@ -207,8 +207,8 @@ static uint64_t look(uint64_t which, enum pst_status *ret_status)
 
 /* Simulates rank 0's handling of the folder before the first step
  * (daemon/exec/). */
-static enum pst_status take_folder(const struct pstd_config *options,
-                                   struct pst_checkpoint_owner **ret)
+static enum pst_status claim_folder(const struct pstd_config *options,
+                                    struct pst_checkpoint_owner **ret)
 {
     struct pst_checkpoint_run run = {0};
     struct pst_checkpoint_former former;
@@ -237,9 +237,9 @@ static enum pst_status load(const struct pstd_config *options)
     w.first = 0;
     if (!options->resume.on)
         return PST_OK;
-    w.first = look(options->resume.step > 0 ? options->resume.step
-                                            : PST_CHECKPOINT_LATEST,
-                   &status);
+    w.first = newest_step(options->resume.step > 0 ? options->resume.step
+                                                   : PST_CHECKPOINT_LATEST,
+                          &status);
     if (status != PST_OK)
         return status;
     return options->resume.step > 0
@@ -259,8 +259,8 @@ static void do_save(uint64_t step, unsigned ranks)
     s->good = save(step, ranks, false) == PST_OK;
     disk_fail(SIZE_MAX, 0);
     s->to = disk_count();
-    sim_tell("save of step %llu %s", (unsigned long long)step,
-             s->good ? "is good" : "failed");
+    sim_trace("save of step %llu %s", (unsigned long long)step,
+              s->good ? "is good" : "failed");
 }
 
 /* Runs steps up to `last`, and saves, which are written while later steps run.
@@ -314,9 +314,9 @@ static void rewind_disk(size_t at, bool power)
         disk_crash(at, sim_pick(1u << 30), "w");
     else
         disk_kill(at, "w");
-    sim_tell("%s before operation %zu; step %llu, saved %llu",
-             power ? "power is lost" : "the ranks end", at,
-             (unsigned long long)w.reached, (unsigned long long)w.committed);
+    sim_trace("%s before operation %zu; step %llu, saved %llu",
+              power ? "power is lost" : "the ranks end", at,
+              (unsigned long long)w.reached, (unsigned long long)w.committed);
     disk_free();
 }
 
@@ -363,7 +363,7 @@ static bool must_be_fewer(enum kind kind, unsigned missing)
 }
 
 /* Computes the expected decision and delay by docs/jobs.md, "Budget". */
-static void reckon(enum kind kind, unsigned missing)
+static void expect_decision(enum kind kind, unsigned missing)
 {
     const bool is_newer = w.newest > w.best;
 
@@ -383,7 +383,7 @@ static void reckon(enum kind kind, unsigned missing)
 
 /* --- how it ends ---------------------------------------------------------- */
 
-static void say(const char *format, unsigned rank)
+static void add_output(const char *format, unsigned rank)
 {
     struct pst_str line = {0};
 
@@ -412,24 +412,26 @@ static enum pst_status end_launch(enum kind kind, unsigned ranks,
     case OOM:
     case POWER:
     case MACHINE:
-        say("mpirun noticed that process rank %u with PID 0 on node x exited "
+        add_output(
+            "mpirun noticed that process rank %u with PID 0 on node x exited "
             "on signal 9 (Killed).",
             rank);
         w.launch.status = 137 << 8;
         break;
     case CRASH:
-        say("mpirun noticed that process rank %u with PID 0 on node x exited "
+        add_output(
+            "mpirun noticed that process rank %u with PID 0 on node x exited "
             "on signal 11 (Segmentation fault).",
             rank);
         w.launch.status = 139 << 8;
         break;
     case LEAVE:
-        say("  Process name: [[12345,1],%u]", rank);
-        say("  Exit code:    %u", 3);
+        add_output("  Process name: [[12345,1],%u]", rank);
+        add_output("  Exit code:    %u", 3);
         w.launch.status = 3 << 8;
         break;
     case HANG:
-        say(NULL, rank);
+        add_output(NULL, rank);
         w.launch.status = 1 << 8;
         break;
     case ORPHANS:
@@ -491,15 +493,15 @@ static void check_resume(uint64_t reached)
               (unsigned long long)reached, (unsigned long long)w.first);
 }
 
-static enum pst_status be_away(unsigned ranks, struct pstctl_fate *ret,
-                               struct pst_diag *why)
+static enum pst_status lose_hosts(unsigned ranks, struct pstctl_fate *ret,
+                                  struct pst_diag *why)
 {
     const unsigned all = ranks * w.replicas;
 
     ret->slots = (unsigned)sim_pick(all);
     ret->died = ret->no_hosts = true;
-    reckon(AWAY, all - ret->slots);
-    sim_tell("there is place for %u of %u ranks", ret->slots, all);
+    expect_decision(AWAY, all - ret->slots);
+    sim_trace("there is place for %u of %u ranks", ret->slots, all);
     return pst_diag_set(why, PST_E_HOSTS_UNUSABLE, "hosts are away");
 }
 
@@ -518,9 +520,9 @@ static uint64_t draw_last(enum kind *kind)
 }
 
 /* Simulates a complete start and its end. */
-static enum pst_status live(const struct pstd_config *options, unsigned ranks,
-                            enum kind kind, struct pstctl_fate *ret,
-                            struct pst_diag *why)
+static enum pst_status run_start(const struct pstd_config *options,
+                                 unsigned ranks, enum kind kind,
+                                 struct pstctl_fate *ret, struct pst_diag *why)
 {
     struct pst_checkpoint_owner *owner = NULL;
     const uint64_t reached = w.reached;
@@ -529,7 +531,7 @@ static enum pst_status live(const struct pstd_config *options, unsigned ranks,
 
     disk_begin("w");
     w.n_saves = 0;
-    status = take_folder(options, &owner);
+    status = claim_folder(options, &owner);
     sim_check(status == PST_OK, "the folder is refused: %s", diag.text);
     status = load(options);
     sim_check(status == PST_OK, "nothing can be loaded: %s", diag.text);
@@ -557,7 +559,7 @@ static enum pst_status live(const struct pstd_config *options, unsigned ranks,
     sim_check(ret->died, "a %s is no death: %s", names[kind], why->text);
     /* The job may die after a request to stop it, before it stops by itself. */
     if (kind != MACHINE && sim_once_in(12)) {
-        sim_tell("somebody had asked it to end");
+        sim_trace("somebody had asked it to end");
         ret->asked = PST_E_RUN_STOPPED;
         w.ended = STOP;
     }
@@ -578,29 +580,29 @@ static enum pst_status run(void *ctx, const struct pstd_config *options,
     check_options(options, ranks);
     kind = draw_kind();
     w.ended = kind;
-    sim_tell("start %u with %u ranks%s", w.starts, ranks,
-             options->resume.on ? ", resumes" : "");
+    sim_trace("start %u with %u ranks%s", w.starts, ranks,
+              options->resume.on ? ", resumes" : "");
     w.launch = (struct pstctl_launch)PSTCTL_LAUNCH_NONE;
     *ret = (struct pstctl_fate){.launch = &w.launch};
     if (kind == AWAY)
-        return be_away(ranks, ret, why);
-    status = live(options, ranks, kind, ret, why);
+        return lose_hosts(ranks, ret, why);
+    status = run_start(options, ranks, kind, ret, why);
     w.rewinds = w.rewinds && !ret->begun;
     if (!w.rewinds)
-        w.newest = look(PST_CHECKPOINT_LATEST, &seen);
+        w.newest = newest_step(PST_CHECKPOINT_LATEST, &seen);
     sim_check(w.newest >= w.committed,
               "step %llu was saved, and the newest one is %llu: %s",
               (unsigned long long)w.committed, (unsigned long long)w.newest,
               diag.text);
-    sim_tell("%s in step %llu; the disk has step %llu", names[w.ended],
-             (unsigned long long)w.reached, (unsigned long long)w.newest);
+    sim_trace("%s in step %llu; the disk has step %llu", names[w.ended],
+              (unsigned long long)w.reached, (unsigned long long)w.newest);
     if (w.ended == MACHINE) { /* the supervisor died too */
         ret->died = false;
         return pst_diag_set(why, PST_E_RUN_TERMINATED, "the power is lost");
     }
     w.is_over = !ret->died || ret->asked != PST_E_NONE;
     if (!w.is_over)
-        reckon(w.ended, 0);
+        expect_decision(w.ended, 0);
     return status;
 }
 
@@ -622,7 +624,7 @@ static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *why)
     sim_sleep(seconds * SIM_S);
     if (!sim_once_in(40))
         return PST_OK;
-    sim_tell("stopped while it waits");
+    sim_trace("stopped while it waits");
     w.is_over = true;
     w.ended = STOP;
     return pst_diag_set(why, PST_E_RUN_STOPPED, "stopped");
@@ -670,12 +672,12 @@ static void draw_world(void)
         w.least = w.ranks;
     if (w.foreign)
         set("adopt", PSTD_OPT_TRAIN, "yes", 0, 0);
-    sim_tell("%u stages, %u x %u ranks, at least %u; %llu steps, saves every "
-             "%llu, %llu later; %llu restarts; crash in step %llu; keeps %u",
-             w.stages, w.replicas, w.ranks, w.least,
-             (unsigned long long)w.steps, (unsigned long long)w.every,
-             (unsigned long long)w.lag, (unsigned long long)w.limit,
-             (unsigned long long)w.crash_step, w.keep);
+    sim_trace("%u stages, %u x %u ranks, at least %u; %llu steps, saves every "
+              "%llu, %llu later; %llu restarts; crash in step %llu; keeps %u",
+              w.stages, w.replicas, w.ranks, w.least,
+              (unsigned long long)w.steps, (unsigned long long)w.every,
+              (unsigned long long)w.lag, (unsigned long long)w.limit,
+              (unsigned long long)w.crash_step, w.keep);
 }
 
 /* Saves checkpoints of an earlier run of the same model, with higher step
@@ -685,7 +687,7 @@ static void save_foreign(void)
     const struct pstd_config options = {.adopt = false};
     struct pst_checkpoint_owner *owner = NULL;
 
-    sim_check(take_folder(&options, &owner) == PST_OK, "%s", diag.text);
+    sim_check(claim_folder(&options, &owner) == PST_OK, "%s", diag.text);
     for (unsigned i = 1; i <= 2; i++)
         sim_check(save(w.steps + i, w.ranks, true) == PST_OK, "%s", diag.text);
     pst_checkpoint_disown(owner);
@@ -739,7 +741,7 @@ static bool go_back(void)
     pst_vec_fini(&rows);
     if (step == 0)
         return false;
-    sim_tell("back to step %llu", (unsigned long long)step);
+    sim_trace("back to step %llu", (unsigned long long)step);
     set("resume", PSTD_OPT_TRAIN, "%llu", step, 0);
     w.rewinds = true;
     w.newest = w.committed = w.reached = step;

@@ -142,8 +142,8 @@ static enum pst_status test(struct pst_transport *t, struct pst_request *r)
     return PST_OK;
 }
 
-static enum pst_status take(struct pst_transport *t, int tag, void *data,
-                            size_t size, unsigned *ret_from)
+static enum pst_status receive_beat(struct pst_transport *t, int tag,
+                                    void *data, size_t size, unsigned *ret_from)
 {
     struct rank *r = (struct rank *)t;
 
@@ -167,7 +167,7 @@ static const struct pst_transport_ops network = {
     .rank = rank_of,
     .isend = send_beat,
     .test = test,
-    .take = take,
+    .take = receive_beat,
 };
 
 /* --- verdicts ------------------------------------------------------------- */
@@ -176,14 +176,14 @@ static void on_killed(void *ctx, uint64_t what)
 {
     (void)ctx;
     (void)what;
-    sim_forget();
+    sim_clear_events();
 }
 
-static void take_verdict(const struct rank *r, const struct pst_diag *diag)
+static void record_verdict(const struct rank *r, const struct pst_diag *diag)
 {
     struct pst_str line = {0};
 
-    sim_tell("rank %u: %s", r->number, diag->text);
+    sim_trace("rank %u: %s", r->number, diag->text);
     sim_check(w.has_hung, "a verdict on a job that goes on: %s", diag->text);
     pst_str_addf(&line, "penstockd: %s", diag->text);
     pstctl_launch_line(&w.launch, pst_str_text(&line));
@@ -200,8 +200,8 @@ static void on_exec(void *ctx, uint64_t what);
 
 static void freeze(struct rank *r, uint64_t from, uint64_t until)
 {
-    sim_tell("rank %u is stopped from %.3f to %.3f s", r->number,
-             1e-9 * (double)from, 1e-9 * (double)until);
+    sim_trace("rank %u is stopped from %.3f to %.3f s", r->number,
+              1e-9 * (double)from, 1e-9 * (double)until);
     r->frozen_from = from;
     r->frozen_until = until;
 }
@@ -288,11 +288,11 @@ static bool hangs(struct rank *r)
         return false;
     w.hung = sim_now();
     w.has_hung = true;
-    sim_tell("rank %u hangs (%s) in step %llu", r->number,
-             w.hang == STUCK     ? "stuck"
-             : w.hang == STOPPED ? "stopped"
-                                 : "its message is lost",
-             (unsigned long long)r->step);
+    sim_trace("rank %u hangs (%s) in step %llu", r->number,
+              w.hang == STUCK     ? "stuck"
+              : w.hang == STOPPED ? "stopped"
+                                  : "its message is lost",
+              (unsigned long long)r->step);
     if (w.hang == STOPPED)
         freeze(r, sim_now(), UINT64_MAX);
     r->stuck = w.hang == STUCK;
@@ -317,7 +317,7 @@ static void end_step(struct rank *r)
         return;
     }
     (void)pst_alive_enter(PST_ALIVE_IDLE);
-    sim_tell("rank %u is done", r->number);
+    sim_trace("rank %u is done", r->number);
     r->is_done = true;
 }
 
@@ -365,12 +365,12 @@ static void end_op(struct rank *r)
 }
 
 /* Waits for a peer, or for the next command. */
-static void look(struct rank *r, unsigned peer)
+static void wait_for_peer(struct rank *r, unsigned peer)
 {
     struct pst_diag diag;
 
     if (pst_pulse_poll(r->pulse, peer, &diag) != PST_OK)
-        take_verdict(r, &diag);
+        record_verdict(r, &diag);
     else
         sim_at(sim_now() + sim_between(w.look / 4, w.look), on_exec, r, 0);
 }
@@ -383,19 +383,19 @@ static bool all_done(void)
     return true;
 }
 
-static void go_on(struct rank *r)
+static void run_next(struct rank *r)
 {
     const struct op *op = &r->ops[r->at];
 
     if (r->is_done) {
         if (all_done())
-            sim_forget();
+            sim_clear_events();
         else
-            look(r, 0);
+            wait_for_peer(r, 0);
         return;
     }
     if (op->kind == WAIT && r->tokens[op->peer] == 0) {
-        look(r, op->peer);
+        wait_for_peer(r, op->peer);
         return;
     }
     if (op->kind == WAIT)
@@ -426,7 +426,7 @@ static void on_exec(void *ctx, uint64_t what)
     if (is_late(r, on_exec, what))
         return;
     pst_alive_play(&r->alive);
-    go_on(r);
+    run_next(r);
 }
 
 static void on_loop(void *ctx, uint64_t what)
@@ -438,7 +438,7 @@ static void on_loop(void *ctx, uint64_t what)
         return;
     pst_alive_play(&r->alive);
     if (pstd_watch_check(&r->watch, pst_now(), &diag)) {
-        take_verdict(r, &diag);
+        record_verdict(r, &diag);
         return;
     }
     sim_at(sim_now() + PSTD_WATCH_MS * SIM_MS + sim_between(0, JITTER), on_loop,
@@ -454,7 +454,7 @@ static void stop_all(uint64_t ns)
     const uint64_t late = PST_MIN(ns, 60 * SIM_S);
 
     w.grace = PST_MAX(w.grace, sim_now() + ns + 3 * late);
-    sim_tell("all are stopped for %.3f s", 1e-9 * (double)ns);
+    sim_trace("all are stopped for %.3f s", 1e-9 * (double)ns);
     for (unsigned i = 0; i < w.n; i++)
         if (w.ranks[i].frozen_until != UINT64_MAX)
             freeze(&w.ranks[i], sim_now() + sim_between(0, 20 * SIM_MS),
@@ -467,7 +467,7 @@ static void stop_one(uint64_t ns)
 
     if (r->frozen_until == UINT64_MAX)
         return;
-    sim_tell("rank %u is stopped for %.3f s", r->number, 1e-9 * (double)ns);
+    sim_trace("rank %u is stopped for %.3f s", r->number, 1e-9 * (double)ns);
     freeze(r, sim_now(), sim_now() + ns);
     w.grace = PST_MAX(w.grace, sim_now() + 2 * ns);
 }
@@ -503,8 +503,8 @@ static void on_event(void *ctx, uint64_t what)
         w.away_from = sim_now();
         w.away_until = sim_now() + sim_between(1, some);
         w.grace = PST_MAX(w.grace, w.away_until);
-        sim_tell("the link of rank %u is away for %.3f s", w.away,
-                 1e-9 * (double)(w.away_until - w.away_from));
+        sim_trace("the link of rank %u is away for %.3f s", w.away,
+                  1e-9 * (double)(w.away_until - w.away_from));
         break;
     case 2:
         stop_all(sim_between(SIM_MS, 90 * SIM_S));
@@ -549,9 +549,9 @@ static void draw_world(void)
     w.hang = (enum hang)sim_pick(4);
     w.victim = (unsigned)sim_pick(w.n);
     w.hang_step = sim_pick(w.steps);
-    sim_tell("%u ranks, limit %g, %s, pieces of %.3f s, %llu steps", w.n,
-             w.limit, w.ring ? "a ring" : "a star", 1e-9 * (double)w.piece,
-             (unsigned long long)w.steps);
+    sim_trace("%u ranks, limit %g, %s, pieces of %.3f s, %llu steps", w.n,
+              w.limit, w.ring ? "a ring" : "a star", 1e-9 * (double)w.piece,
+              (unsigned long long)w.steps);
 }
 
 static void start(struct rank *r, unsigned number)
@@ -598,8 +598,8 @@ static void check_verdict(void)
 
     w.launch.status = 1 << 8;
     pstctl_end_describe(&w.launch, NULL, false, &why, &end);
-    sim_tell("verdict after %.3f s: rank %d, %s", took, end.rank,
-             pstctl_cause_name(end.cause));
+    sim_trace("verdict after %.3f s: rank %d, %s", took, end.rank,
+              pstctl_cause_name(end.cause));
     sim_check(took <= deadline(), "the verdict took %.3f s, not %.3f", took,
               deadline());
     sim_check(end.cause == PSTCTL_CAUSE_WATCHDOG, "the cause is %s",

@@ -69,5 +69,5 @@ void __wrap_pstctl_printf(FILE *out, const char *format, ...)
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     text[strcspn(text, "\n")] = '\0';
-    sim_tell("%s", text);
+    sim_trace("%s", text);
 }

@@ -22,9 +22,9 @@ static struct pst_plan *split(struct pst_model *model,
     return plan;
 }
 
-static void refuse(struct pst_model *model,
-                   const struct pst_split_options *options,
-                   enum pst_status status, const char *text)
+static void expect_refusal(struct pst_model *model,
+                           const struct pst_split_options *options,
+                           enum pst_status status, const char *text)
 {
     struct pst_plan *plan;
 
@@ -207,7 +207,7 @@ static void compare_search(unsigned seed, unsigned n_stages, bool memory)
                      text.text);
         pst_plan_free(plan);
     } else {
-        refuse(&model, &options, PST_ERR_INPUT, "at most");
+        expect_refusal(&model, &options, PST_ERR_INPUT, "at most");
     }
     model_fini(&model);
     pst_str_fini(&text);
@@ -366,7 +366,8 @@ static void keeps_overlapping_heads_whole(void **state)
     }
     options = (struct pst_split_options){
         .at = rows[5].at, .n_at = rows[5].n, .stages = 3};
-    refuse(&model, &options, PST_ERR_INPUT, "these names make 2 stages, not 3");
+    expect_refusal(&model, &options, PST_ERR_INPUT,
+                   "these names make 2 stages, not 3");
     model_fini(&model);
 }
 
@@ -478,14 +479,14 @@ static void cuts_at_layers(void **state)
     options.stages = 2;
     expect(&model, &options, "00011111");
     options.stages = 4;
-    refuse(&model, &options, PST_ERR_INPUT, "at most 3, by layers");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "at most 3, by layers");
     model_fini(&model);
     model_init(&model,
                "graph next_id=1 {\n  input %x: f32[3]\n"
                "  %a: f32[3] = aten.exp.default(%x) # one.0 - F id=0\n"
                "  output user %a \"0\"\n}\n",
                NULL, 0);
-    refuse(&model, &options, PST_ERR_INPUT, "no list of layers");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "no list of layers");
     model_fini(&model);
 }
 
@@ -500,10 +501,11 @@ static void cuts_at_nodes(void **state)
     model_init(&model, layers, modules, PST_COUNT(modules));
     expect(&model, &options, "00011123");
     options.stages = 5;
-    refuse(&model, &options, PST_ERR_INPUT, "these names make 4 stages, not 5");
+    expect_refusal(&model, &options, PST_ERR_INPUT,
+                   "these names make 4 stages, not 5");
     options = (struct pst_split_options){.at = &wrong, .n_at = 1};
-    refuse(&model, &options, PST_ERR_INPUT,
-           "no module and no node of that name");
+    expect_refusal(&model, &options, PST_ERR_INPUT,
+                   "no module and no node of that name");
     model_fini(&model);
 }
 
@@ -529,12 +531,13 @@ static void obeys_measured_times(void **state)
     expect(&model, &options, "00011122");
     options.costs = none;
     options.n_costs = 1;
-    refuse(&model, &options, PST_ERR_INPUT, "nearest name is \"enc.0.fc.1\"");
+    expect_refusal(&model, &options, PST_ERR_INPUT,
+                   "nearest name is \"enc.0.fc.1\"");
     options.costs = bad;
-    refuse(&model, &options, PST_ERR_INPUT, "not a time in seconds");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "not a time in seconds");
     options.costs = slow;
     options.policy = "memory";
-    refuse(&model, &options, PST_ERR_USAGE, "measured costs");
+    expect_refusal(&model, &options, PST_ERR_USAGE, "measured costs");
     model_fini(&model);
 }
 
@@ -588,7 +591,7 @@ static void keeps_buffers_whole(void **state)
     options.policy = "memory";
     expect(&model, &options, "011112");
     options.stages = 4;
-    refuse(&model, &options, PST_ERR_INPUT, "at most 3");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "at most 3");
     model_fini(&model);
 }
 

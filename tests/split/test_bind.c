@@ -108,8 +108,8 @@ static void plans_are_bound(void **state)
     pst_model_close(model);
 }
 
-static void refused(struct pst_plan *plan, int64_t rows, enum pst_status status,
-                    const char *why)
+static void expect_refusal(struct pst_plan *plan, int64_t rows,
+                           enum pst_status status, const char *why)
 {
     struct pst_plan *bound;
 
@@ -126,20 +126,22 @@ static void wrong_sizes_are_refused_by_name(void **state)
     struct pst_batch batch;
 
     (void)state;
-    refused(plan, 1, PST_ERR_INPUT,
-            "microbatches of 1 rows (input \"tokens\"): s48 = 1 is out of the "
-            "range that the model was exported for, 2 to 64");
-    refused(plan, 65, PST_ERR_INPUT, "2 to 64");
-    refused(plan, 0, PST_ERR_USAGE, "at least one row");
+    expect_refusal(
+        plan, 1, PST_ERR_INPUT,
+        "microbatches of 1 rows (input \"tokens\"): s48 = 1 is out of the "
+        "range that the model was exported for, 2 to 64");
+    expect_refusal(plan, 65, PST_ERR_INPUT, "2 to 64");
+    expect_refusal(plan, 0, PST_ERR_USAGE, "at least one row");
     assert_ok(pst_plan_chunk(plan, "scale=replicate", &diag), &diag);
-    refused(plan, 1, PST_ERR_INPUT, "2 to 64");
+    expect_refusal(plan, 1, PST_ERR_INPUT, "2 to 64");
     assert_ok(pst_plan_chunk(plan, "target=1", &diag), &diag);
-    refused(plan, 5, PST_ERR_INPUT,
-            "input \"target\" was exported with 5 rows, which is not free: "
-            "--chunk target=replicate");
+    expect_refusal(
+        plan, 5, PST_ERR_INPUT,
+        "input \"target\" was exported with 5 rows, which is not free: "
+        "--chunk target=replicate");
     plan->fixed = "for a test";
     assert_false(pst_plan_is_free(plan));
-    refused(plan, 5, PST_ERR_UNSUPPORTED, "with 4 only: for a test");
+    expect_refusal(plan, 5, PST_ERR_UNSUPPORTED, "with 4 only: for a test");
     assert_int_equal(pst_batch_init(plan, 0, 10, 4, &batch, &diag),
                      PST_ERR_UNSUPPORTED);
     assert_non_null(strstr(diag.text, "for a test"));
@@ -149,15 +151,15 @@ static void wrong_sizes_are_refused_by_name(void **state)
     model = open_model("tiny.pt2");
     plan = split_model(model);
     assert_false(pst_plan_is_free(plan));
-    refused(plan, 3, PST_ERR_INPUT, "export with a torch.export.Dim");
+    expect_refusal(plan, 3, PST_ERR_INPUT, "export with a torch.export.Dim");
     pst_plan_free(plan);
     pst_model_close(model);
 
     /* The file allows 1 to 64 rows; F.group_norm requires more. */
     model = open_model("square.pt2");
     plan = split_model(model);
-    refused(plan, 1, PST_ERR_SHAPE,
-            "groups need more than one value in all samples");
+    expect_refusal(plan, 1, PST_ERR_SHAPE,
+                   "groups need more than one value in all samples");
     pst_plan_free(plan);
     pst_model_close(model);
 }

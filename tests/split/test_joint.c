@@ -36,7 +36,8 @@ struct run {
     float grad_w[64], grad_v[64];
 };
 
-static void *keep(const struct pst_eval *eval, const struct pst_value *value)
+static void *copy_value(const struct pst_eval *eval,
+                        const struct pst_value *value)
 {
     const size_t size = pst_meta_span(&value->meta);
     void *ret = malloc(size);
@@ -80,7 +81,7 @@ static void forward(struct run *r, unsigned s)
 
         if (edge->from_stage == s)
             r->edges[i] =
-                keep(eval, g->outputs.at[edge->from_output].arg.value);
+                copy_value(eval, g->outputs.at[edge->from_output].arg.value);
     }
     pst_eval_free(eval);
 }
@@ -129,7 +130,7 @@ static void backward(struct run *r, unsigned s)
         const struct pst_joint_grad *grad = &joint->input_grads.at[i];
 
         assert_true(grad->part < 8);
-        r->parts[grad->edge][grad->part] = keep(eval, grad->value);
+        r->parts[grad->edge][grad->part] = copy_value(eval, grad->value);
     }
     collect(joint, eval, "w", r->grad_w);
     collect(joint, eval, "v", r->grad_v);

@@ -73,7 +73,8 @@ static int teardown(void **state)
     return pst_remove_tree(f->root, &diag) == PST_OK ? 0 : -1;
 }
 
-static void put(const struct fixture *f, const char *name, const char *bytes)
+static void write_file(const struct fixture *f, const char *name,
+                       const char *bytes)
 {
     char path[128];
     FILE *file;
@@ -148,10 +149,10 @@ static void refuses_other_folders(void **state)
 
     expect_bad(f, PST_ERR_IO, f->dir);
     assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
-    put(f, "thesis.tex", "precious");
+    write_file(f, "thesis.tex", "precious");
     assert_int_equal(pst_plan_save(f->plan, f->dir, &diag), PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "belong to no plan"));
-    put(f, "plan.pb", "hello");
+    write_file(f, "plan.pb", "hello");
     expect_bad(f, PST_ERR_INPUT, "/plan: plan.pb: not a plan");
 }
 

@@ -19,9 +19,9 @@ static struct pst_plan *split(struct pst_model *model,
     return plan;
 }
 
-static void refuse(struct pst_model *model,
-                   const struct pst_split_options *options,
-                   enum pst_status status, const char *text)
+static void expect_refusal(struct pst_model *model,
+                           const struct pst_split_options *options,
+                           enum pst_status status, const char *text)
 {
     struct pst_plan *plan;
 
@@ -163,21 +163,22 @@ static void cuts_at_names(void **state)
     expect_at(&model, "layers.0:end", "011111");
     expect_at(&model, "layers:end", "000001");
     expect_at(&model, "layers.10:begin", "000111");
-    refuse(&model, &options, PST_ERR_INPUT, "nearest name is \"layers.1\"");
+    expect_refusal(&model, &options, PST_ERR_INPUT,
+                   "nearest name is \"layers.1\"");
     options.at = &odd;
-    refuse(&model, &options, PST_ERR_USAGE, "NAME:end");
+    expect_refusal(&model, &options, PST_ERR_USAGE, "NAME:end");
     options.at = &empty;
-    refuse(&model, &options, PST_ERR_INPUT, "no operator");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "no operator");
     options.at = modules;
     options.policy = "flops";
-    refuse(&model, &options, PST_ERR_USAGE, "not both");
+    expect_refusal(&model, &options, PST_ERR_USAGE, "not both");
     options.n_at = 0;
     options.stages = 7;
-    refuse(&model, &options, PST_ERR_INPUT, "at most 6");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "at most 6");
     options.policy = "markers";
-    refuse(&model, &options, PST_ERR_INPUT, "no markers");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "no markers");
     options.policy = "magic";
-    refuse(&model, &options, PST_ERR_USAGE, "unknown policy \"magic\"");
+    expect_refusal(&model, &options, PST_ERR_USAGE, "unknown policy \"magic\"");
     model_fini(&model);
 }
 
@@ -244,7 +245,7 @@ static void buffers_stay_with_their_writer(void **state)
 
     (void)state;
     model_init(&model, text, NULL, 0);
-    refuse(&model, &options, PST_ERR_UNSUPPORTED, "stats.n");
+    expect_refusal(&model, &options, PST_ERR_UNSUPPORTED, "stats.n");
     assert_non_null(strstr(diag.text, "E_SHARED_MUT"));
     assert_non_null(strstr(diag.text, "early"));
     plan = split(&model, &one);
@@ -281,9 +282,10 @@ static void finds_the_loss(void **state)
     assert_int_equal(plan->loss, -1);
     pst_plan_free(plan);
     options.loss = "logits";
-    refuse(&model, &options, PST_ERR_INPUT, "it is f32[3], not one floating");
+    expect_refusal(&model, &options, PST_ERR_INPUT,
+                   "it is f32[3], not one floating");
     options.loss = "lost";
-    refuse(&model, &options, PST_ERR_INPUT, "it has loss, logits");
+    expect_refusal(&model, &options, PST_ERR_INPUT, "it has loss, logits");
     model_fini(&model);
 }
 

@@ -435,14 +435,14 @@ static enum pst_status wrong_tanh(struct pst_vjp *v)
 }
 
 /* Returns no gradient where there is one. */
-static enum pst_status forgets(struct pst_vjp *v)
+static enum pst_status no_tanh_gradient(struct pst_vjp *v)
 {
     return v->build.status;
 }
 
 /* Changes a row of the registry, which is in read-only memory. Returns the old
  * vjp. */
-static pst_vjp_fn plant(const char *name, pst_vjp_fn vjp)
+static pst_vjp_fn replace_vjp(const char *name, pst_vjp_fn vjp)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     struct pst_op *row = (struct pst_op *)pst_op_find(name);
@@ -497,18 +497,18 @@ static void finds_wrong_gradients(void **state)
 
     (void)state;
     assert_ok(pst_registry_init(NULL), &(struct pst_diag){0});
-    right = plant("aten.tanh.default", wrong_tanh);
+    right = replace_vjp("aten.tanh.default", wrong_tanh);
     expect("grad.a.weight", "grad.b.weight");
-    (void)plant("aten.tanh.default", right);
+    (void)replace_vjp("aten.tanh.default", right);
 
-    right_linear = plant("aten.linear.default", NULL);
-    (void)plant("aten.linear.default", wrong_linear);
+    right_linear = replace_vjp("aten.linear.default", NULL);
+    (void)replace_vjp("aten.linear.default", wrong_linear);
     expect("grad.a.weight", "grad.a.bias");
-    (void)plant("aten.linear.default", right_linear);
+    (void)replace_vjp("aten.linear.default", right_linear);
 
-    right = plant("aten.matmul.default", forgets);
+    right = replace_vjp("aten.matmul.default", no_tanh_gradient);
     expect("grad.a.weight", "grad.e.bias");
-    (void)plant("aten.matmul.default", right);
+    (void)replace_vjp("aten.matmul.default", right);
 }
 
 #define AT_A_KINK                                                              \
@@ -546,14 +546,14 @@ static void knows_kinks(void **state)
         AT_A_KINK,
         "checked against finite differences in f64 beside a kink or a "
         "jump, along");
-    right = plant("aten.relu.default", wrong_relu);
+    right = replace_vjp("aten.relu.default", wrong_relu);
     expect_of_zero(AT_A_KINK,
                    "grad.a.weight differs from the finite difference", false);
     right_relu = right;
-    (void)plant("aten.relu.default", twice_relu);
+    (void)replace_vjp("aten.relu.default", twice_relu);
     expect_of_zero(AT_A_KINK,
                    "grad.a.weight differs from the finite difference", false);
-    (void)plant("aten.relu.default", right);
+    (void)replace_vjp("aten.relu.default", right);
 }
 
 /* A loss with a kink at any parameters: its gradient is listed and counted. */
@@ -641,19 +641,19 @@ static void cries_no_wolf(void **state)
     assert_int_equal(report.different, 0);
     pst_verify_report_fini(&report);
 
-    right_linear = plant("aten.linear.default", NULL);
-    (void)plant("aten.linear.default", wrong_linear);
+    right_linear = replace_vjp("aten.linear.default", NULL);
+    (void)replace_vjp("aten.linear.default", wrong_linear);
     too_large = 1.5;
     assert_int_equal(verify_cancelling(NULL, NULL, &report, &diag),
                      PST_ERR_DIFFERENT);
-    (void)plant("aten.linear.default", right_linear);
+    (void)replace_vjp("aten.linear.default", right_linear);
     assert_string_equal(report.first, "grad.a.weight");
     pst_verify_report_fini(&report);
 
-    right = plant("aten.exp.default", wrong_tanh);
+    right = replace_vjp("aten.exp.default", wrong_tanh);
     assert_int_equal(verify_cancelling(NULL, NULL, &report, &diag),
                      PST_ERR_DIFFERENT);
-    (void)plant("aten.exp.default", right);
+    (void)replace_vjp("aten.exp.default", right);
     pst_verify_report_fini(&report);
 
     assert_int_equal(verify_cancelling(fill_apart, &calls, &report, &diag),

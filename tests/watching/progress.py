@@ -125,7 +125,7 @@ def pipe(b, steps, env, meanwhile=lambda step: 0.0):
     return lines
 
 
-def judge(lines, steps, what):
+def relative_error(lines, steps, what):
     """Returns the relative error of each estimated end. Only lines after which
     the run kept its speed, judged by arrival times, are counted: other
     processes and pauses cannot be predicted."""
@@ -147,7 +147,7 @@ def judge(lines, steps, what):
 
 
 def eta(b, steps):
-    def hold(step):
+    def pause_once(step):
         if paused or step < steps / 3:
             return 0.0
         begin = time.monotonic()
@@ -157,12 +157,14 @@ def eta(b, steps):
         b.call("resume", "--job", "line")
         return time.monotonic() - begin
 
-    for what, meanwhile in ("steady", lambda step: 0.0), ("paused", hold):
+    for what, meanwhile in (("steady", lambda step: 0.0),
+                            ("paused", pause_once)):
         offs, runs, until = [], 0, time.monotonic() + PATIENCE
         while len(offs) < 5:
             assert time.monotonic() < until, f"{what}: none of {runs} was steady"
             paused = []
-            offs += judge(pipe(b, steps, b.slow(), meanwhile), steps, what)
+            offs += relative_error(pipe(b, steps, b.slow(), meanwhile), steps,
+                                   what)
             runs += 1
         print(f"ETA, {what}: off by {100 * max(offs):.1f} % at most in "
               f"{len(offs)} lines of {runs} runs", flush=True)

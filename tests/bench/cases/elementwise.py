@@ -154,10 +154,10 @@ def calls(text, run, inputs):
     def make():
         made = [torch.randn(4) for _ in inputs]
 
-        def thousand():
+        def run_1000():
             for _ in range(1000):
                 run(*made)
-        return thousand
+        return run_1000
     head = "".join(f"input %{n}: F[4]; " for n in inputs)
     return case(f"1000 calls: {text}", 0.0, [f"{head}%r = aten.{text}"], make,
                 "chain")

@@ -76,7 +76,7 @@ def foreign(b):
     not."""
     for known, event in (True, "train_begin"), (False, "checkpoint_saved"):
         supervised(b, dead(b) if known else b.fresh(), event)
-        staying(b, dead(b) if known else b.fresh(), event)
+        check_staying_job(b, dead(b) if known else b.fresh(), event)
     not_resumed(b)
 
 
@@ -95,7 +95,7 @@ def supervised(b, folder, event):
     assert b.weights(folder) == b.want
 
 
-def staying(b, folder, event):
+def check_staying_job(b, folder, event):
     name, other = b.fresh(), b.fresh()
     b.call(*b.words(other))
     said = b.call("up", "tiny.plan", "-n", "2", "--transport", b.transport,

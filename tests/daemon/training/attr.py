@@ -50,7 +50,7 @@ def losses(b):
         r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", log_text(b))]
 
 
-def got(b):
+def check_get(b):
     run = b.train("got")
     one = b.ask("attr", "get", "n.w")
     assert re.match(r"n.w: parameter f32\[1\], stages 0,1,2 on ranks 0,1,2, "
@@ -314,7 +314,7 @@ def no_number(b):
         b.end(run, resume=False, code=130)
 
 
-def pending(b):
+def check_pending(b):
     """Checks that while one change is pending, another one gets an error that
     says to retry."""
     if b.transport != "mpi":
@@ -349,8 +349,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, models, sys.argv[3], folder) as b:
         b.end(b.train("plain"))
-        for part in got, refused, set_everywhere, resumed, no_parameters, \
-                overlapping, cast, behind_a_checkpoint, no_number, pending:
+        for part in (check_get, refused, set_everywhere, resumed,
+                     no_parameters, overlapping, cast, behind_a_checkpoint,
+                     no_number, check_pending):
             part(b)
     print("ok")
 

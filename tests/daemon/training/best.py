@@ -217,7 +217,7 @@ def late(b, name, *words):
     assert b.saved(name, "best/former-1") or back, name
 
 
-def second(b):
+def check_blocked_lock(b):
     """Puts a folder at the path of the second folder's lock: the run resumes
     and saves in the first one."""
     words = "--checkpoint", "one", "--checkpoint-fallback", "two", \
@@ -330,7 +330,7 @@ def state_of(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def away(b):
+def check_absent_disk(b):
     """Checks that a best checkpoint whose disk comes back while a run goes on
     is not removed for a worse one."""
     words = "--eval-every", "1", "--keep-best", "--eval-metric", "0:min"
@@ -412,8 +412,9 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
-            for part in copied, taken, others, left, second, refused, unsaved, \
-                    failed, away, otherwise, recorded:
+            for part in copied, taken, others, left, check_blocked_lock, \
+                    refused, unsaved, failed, check_absent_disk, otherwise, \
+                    recorded:
                 part(b)
     print("ok")
 

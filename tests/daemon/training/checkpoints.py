@@ -68,22 +68,22 @@ def same_bits(b, model):
 
 
 def less_memory(b, model):
-    def of(*words):
+    def plan_bytes(*words):
         plan = b.plan(model, "-n", "1", *words)
         rank, = plan["ranks"]
         return plan["recompute"], rank["arena_bytes"], rank["stash_bytes"]
 
-    kept, marked = of("--recompute", "none"), of()
+    kept, marked = plan_bytes("--recompute", "none"), plan_bytes()
     assert kept[0] == "none" and marked[0] == "marked"
     # With recomputation, eight microbatches keep the inputs of two of the
     # three layers instead of their activations.
     assert marked[2] < .5 * kept[2], (marked, kept)
     assert marked[1] < kept[1] - .9 * (kept[2] - marked[2]), (marked, kept)
-    assert of("--recompute", "marked") == marked
-    assert of("--recompute", "0=none")[1] == kept[1]
+    assert plan_bytes("--recompute", "marked") == marked
+    assert plan_bytes("--recompute", "0=none")[1] == kept[1]
     # In the last stage, which separates I and W, values that W reads are kept
     # or, with `twice`, recomputed.
-    def last(words, schedule="zb-h1"):
+    def last_rank_bytes(words, schedule="zb-h1"):
         plan = json.loads(b.call(
             "plan", model, "-n", "2", "--stages", "2", "-m", "8", "--schedule",
             schedule, "--loss-fn", "mse:target=x", "--recompute", words,
@@ -91,13 +91,17 @@ def less_memory(b, model):
         return plan["ranks"][1]["arena_bytes"], plan["ranks"][1]["for_w_bytes"]
 
     for words in "marked", "full":
-        (arena, for_w), (less, for_w_less) = last(words), last(words + ",twice")
+        twice = words + ",twice"
+        arena, for_w = last_rank_bytes(words)
+        less, for_w_less = last_rank_bytes(twice)
         assert less < arena and for_w_less < .9 * for_w, (words, less, arena)
-        assert last(f"{words},1={words},1=twice") == (less, for_w_less)
-        assert last(words, "1f1b") == last(words + ",twice", "1f1b")
+        assert last_rank_bytes(f"{words},1={words},1=twice") == (
+            less, for_w_less)
+        assert (last_rank_bytes(words, "1f1b") ==
+                last_rank_bytes(twice, "1f1b"))
     # With a memory limit, recomputation of the marked regions is one of the
     # choices.
-    low = of("--memory-limit", str((kept[1] - 1) / 2 ** 20))
+    low = plan_bytes("--memory-limit", str((kept[1] - 1) / 2 ** 20))
     assert low[0] != "none" and low[1] < kept[1], low
     said = b.call("plan", model, "-n", "1", "--loss-fn", "mse:target=x",
                   "--what-if")

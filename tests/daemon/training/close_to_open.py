@@ -101,7 +101,7 @@ class Bench(job.Bench):
             "--log-dir", f"log-{name}", "--job", name, *more,
             **(self.hosts if shim else {}))
 
-    def whole(self, folder, n):
+    def check_all_good(self, folder, n):
         rows = json.loads(self.call("checkpoints", folder, "--verify",
                                     "--json"))["checkpoints"]
         assert len(rows) == n and all(x["state"] == "good" for x in rows), rows
@@ -120,10 +120,10 @@ def saved(b):
         more = ["--checkpoint", ck, "--checkpoint-every", "1", "--keep", "0",
                 *words]
         b.train(way, "--steps", "3", *more, grid=grid)
-        b.whole(ck, 3)
+        b.check_all_good(ck, 3)
         b.train(f"{way}-on", "--steps", "5", "--resume", "--dump", dump, *more,
                 grid=grid)
-        b.whole(ck, 5)
+        b.check_all_good(ck, 5)
         for rank in range(2):
             log = f"log-{way}-on"
             assert not b.events(log, "checkpoint_failed", f"rank-{rank}")
@@ -145,7 +145,7 @@ def fallen_back(b):
     b.train("back", "--steps", "2", "--shard", "zero1", "--checkpoint",
             f"{b.there}/first", "--checkpoint-fallback", f"{b.there}/second",
             "--checkpoint-every", "1", "--keep", "0")
-    b.whole(f"{b.there}/second", 2)
+    b.check_all_good(f"{b.there}/second", 2)
 
 
 def main():

@@ -51,7 +51,7 @@ class Trained:
                                                       8 + n + end])
         return ret
 
-    def both(self, name):
+    def weights_and_averages(self, name):
         return self.bytes(name), self.bytes(name, "--use-ema")
 
 
@@ -71,7 +71,7 @@ def values(t):
     """Checks that the first update copies the parameters, and that later ones
     move the averages."""
     t.run("one", "--ema", ".9", steps=1)
-    plain, average = t.both("one")
+    plain, average = t.weights_and_averages("one")
     assert plain == average
     first = t.tensors("one")
     t.run("one", "--ema", ".9", "--resume", steps=2)
@@ -90,7 +90,7 @@ def bits(t, words, prefix):
 
     def run(name, *more, steps=3):
         t.run(prefix + name, *more, *words, steps=steps)
-        return t.both(prefix + name)
+        return t.weights_and_averages(prefix + name)
 
     want = run("one", "-n", "1")
     assert want[0] != want[1]
@@ -128,7 +128,7 @@ def resumes(t):
     assert "has no averaged parameters" in out, out
 
 
-def thaws(t, name, *words):
+def check_thaw(t, name, *words):
     """Checks that in a running job the averages of parameters that are frozen
     end. When these are trained again, their averages begin anew with their
     values. Other averages go on."""
@@ -214,9 +214,10 @@ def main():
         values(t)
         readers(t)
         resumes(t)
-        thaws(t, "thawed")
-        thaws(t, "thawed-1", "-n", "2x1", "--shard", "zero1", "--optimizer",
-              "lamb", "--group", "wte:optimizer=sgd,lr=.002")
+        check_thaw(t, "thawed")
+        check_thaw(t, "thawed-1", "-n", "2x1", "--shard", "zero1",
+                   "--optimizer", "lamb", "--group",
+                   "wte:optimizer=sgd,lr=.002")
         bits(t, ["--group", "h.0:optimizer=sgd"], "sgd-")
         bits(t, ["--optimizer", "muon", "--group",
                  "embeddings:optimizer=adafactor"], "muon-")

@@ -45,7 +45,7 @@ def step_times(b):
             r"event=step .*?\bstep_s=(\S+)", f.read())]
 
 
-def many(b):
+def swap_often(b):
     """Swaps modules many times, one swap right after the other."""
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
@@ -170,7 +170,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, models, "mpi", folder) as b:
         b.end(b.train("plain", steps=LONG))
-        many(b)
+        swap_often(b)
         for part in while_prepared, just_after, behind_a_checkpoint:
             part(b, rng)
         for _ in range(KILLS):

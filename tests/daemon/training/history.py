@@ -46,7 +46,7 @@ class Bench(evaluate.Bench):
         return json.loads(self.said("history", path, "--json"))
 
 
-def whole(b):
+def check_history(b):
     said = json.loads(b.run("whole", "--steps", "200"))
     found = b.history("log-whole")
     assert list(found) == list(range(1, 201)), list(found)
@@ -105,7 +105,7 @@ def killed(b):
     assert list(b.history("ck-back")) == list(range(1, 161))
 
 
-def again(b):
+def check_second_run(b):
     b.call(*b.words("log-again", "--steps", "7"))
     first = b.history("log-again")
     b.call(*b.words("log-again", "--steps", "5"))
@@ -171,7 +171,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
-        for test in whole, killed, again, damaged, failing:
+        for test in check_history, killed, check_second_run, damaged, failing:
             test(b)
     print("ok")
 

@@ -132,7 +132,7 @@ def resumed(b):
 
 
 def between(b):
-    def on(name, lr, first, then):
+    def run_with_metrics(name, lr, first, then):
         """Runs with one metric, then without evaluations, then with another
         metric."""
         more = "--lr", lr
@@ -145,7 +145,7 @@ def between(b):
 
     # The last run is compared by its loss: the accuracies of the first run are
     # forgotten, although they are smaller than any loss.
-    on("gap", "0.001", "accuracy:min", None)
+    run_with_metrics("gap", "0.001", "accuracy:min", None)
     worst = min(x[2] for x in b.evaluated("gap"))
     losses = [x for x in b.evaluations("log-gap") if x[0] > 14]
     assert [x[0] for x in losses] == [15, 18, 21, 24], losses
@@ -154,7 +154,7 @@ def between(b):
     assert any("are of --eval-batches=0 --eval-metric=accuracy:min" in x
                for x in b.events("log-gap", "doubt", "rank-0"))
     # With the same metric, they are still known.
-    on("same", "0.05", "accuracy:max", "accuracy:max")
+    run_with_metrics("same", "0.05", "accuracy:max", "accuracy:max")
     assert b.evaluated("same") == b.evaluated("max")
     assert not any("earlier evaluations" in x
                    for x in b.events("log-same", "doubt", "rank-0"))

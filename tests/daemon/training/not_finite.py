@@ -134,7 +134,7 @@ def partial(b):
     assert events == [incomplete], events
 
 
-def first(b):
+def check_first_step(b):
     """Checks that a first step that is repeated leaves no checkpoint or
     evaluation of step 0."""
     b.run("first", "--on-nan", "rollback", "--nan-limit", "9", "--keep", "0",
@@ -158,7 +158,7 @@ def all_left_out(b):
           "--nan-limit", "3")
 
 
-def second(b, want):
+def check_second_folder(b, want):
     """Checks that a rollback finds the checkpoints in the second folder if no
     run could ever take the first one."""
     os.makedirs(b.path("first", "lock"))
@@ -170,7 +170,7 @@ def second(b, want):
     assert back == want
 
 
-def undone(b):
+def check_next_run(b):
     """Checks that a second run of a job that stays, which resumes from a
     checkpoint, does not report the fault of the first run's last update for
     its own first step."""
@@ -219,7 +219,7 @@ def main():
         assert events == [("rolled_back", "6", "4"),
                           ("step_skipped", "6", "1")], events
         assert back == skipped
-        second(b, skipped)
+        check_second_folder(b, skipped)
         # Without a checkpoint to roll back to, only the step itself is
         # repeated.
         _, events, back = b.run("one", "--on-nan", "rollback",
@@ -250,9 +250,9 @@ def main():
         b.run("one", "--on-nan", "rollback", "--checkpoint-every", "0", code=64,
               folder="ck1")
         partial(b)
-        first(b)
+        check_first_step(b)
         all_left_out(b)
-        undone(b)
+        check_next_run(b)
     print("ok")
 
 

@@ -44,7 +44,7 @@ def facts(root):
                     (x.text for x in lists if x.tag == HTML + "dd")))
 
 
-def whole(b):
+def check_page(b):
     b.call(*b.words("log", "--eval-data", "other.safetensors", "--eval-every",
                     "3", "--checkpoint", "ck", "--log-every", "1"))
     said, root, text = page_of(b, "log")
@@ -92,7 +92,7 @@ def write(b, folder, lines, rank=0):
         file.writelines(lines)
 
 
-def hostile(b):
+def check_hostile_log(b):
     write(b, "bad", [line("train_begin", 1, steps=9, schedule=HOSTILE,
                           placement=HOSTILE),
                      "not a line\n", "ts= level=\n", "x" * 100000 + "\n",
@@ -122,7 +122,7 @@ def hostile(b):
     assert said["unread_lines"] == 1 and said["loss"] == 2.5, said
 
 
-def again(b):
+def check_repeated_step(b):
     """Checks that a repeated step is shown once, with its last values."""
     write(b, "twice", [line("step", n + 1, step=step, steps=9, loss=loss, lr=1)
                        for n, (step, loss) in enumerate(
@@ -224,7 +224,8 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
-        for part in whole, hostile, again, ends, rates, newest, nothing:
+        for part in (check_page, check_hostile_log, check_repeated_step, ends,
+                     rates, newest, nothing):
             part(b)
     print("ok")
 

@@ -72,7 +72,7 @@ def found(b):
     assert len(one) == 1 and differing == [], (one, differing)
 
 
-def hostile(b):
+def check_hostile_files(b):
     shutil.copytree(b.path("exp"), b.path("bad"))
     for name in "log", "save":
         with open(b.path("bad/a", name, "steps.history"), "r+b") as file:
@@ -98,7 +98,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
-        for test in found, hostile:
+        for test in found, check_hostile_files:
             test(b)
     print("ok")
 

@@ -65,7 +65,7 @@ class Bench(evaluate.Bench):
             time.sleep(.01)
 
 
-def asked(b):
+def check_requested_save(b):
     """Requests a save while the periodic save of step 5, which is slow, is
     running."""
     job = b.begin(*b.words("log-asked", "--job", "asked", "--checkpoint", "ck",
@@ -108,7 +108,7 @@ def paused(b):
         b.call("resume", "--job", "asked")
 
 
-def often(b):
+def check_save_share(b):
     job = b.begin(*b.words("log-often", "--job", "often", "--checkpoint", "own",
                            "--checkpoint-cost", "20", "--steps", "1000000000"))
     until = time.monotonic() + PATIENCE
@@ -156,7 +156,7 @@ def best(b):
                                      "manifest.json"))
 
 
-def again(b):
+def check_fallback(b):
     """Puts plain files at the paths of steps 5 and 10 in the first folder, so
     that these saves go to the second folder."""
     os.mkdir(b.path("again-a"))
@@ -215,7 +215,7 @@ def exchange(a, b):
         raise OSError(ctypes.get_errno(), "renameat2", a)
 
 
-def spoil(path, how):
+def block_path(path, how):
     old = path + ".old"
     if how == "file":
         with open(old, "x", encoding="utf-8"):
@@ -225,7 +225,7 @@ def spoil(path, how):
     exchange(path, old)
 
 
-def mend(path):
+def restore_path(path):
     exchange(path, path + ".old")
     os.unlink(path + ".old")
 
@@ -249,7 +249,7 @@ def refused(b):
         for how in "file", "proc":
             failed = sum(x["event"] == "checkpoint_failed" for x in b.lines(log))
             for folder in f"{way}-a", f"{way}-b":
-                spoil(b.path(folder), how)
+                block_path(b.path(folder), how)
             until = time.monotonic() + PATIENCE
             while True:
                 lines = b.lines(log)
@@ -264,7 +264,7 @@ def refused(b):
             made = max(int(x["step"]) for x in lines if x["event"] == "step")
             b.await_line(log, "step", made + 80)
             for folder in f"{way}-a", f"{way}-b":
-                mend(b.path(folder))
+                restore_path(b.path(folder))
             said = json.loads(b.call("checkpoint", "--job", name, "--json"))
             assert said["dir"].endswith(f"{way}-a"), said
         b.call("stop", "--job", name)
@@ -275,7 +275,7 @@ def refused(b):
         assert rows and all(x["state"] == "good" for x in rows), rows
 
 
-def spoilt(b):
+def check_bad_buffer(b):
     """Sets a buffer that no step reads to NaN. The loss stays finite, but no
     run can resume from later checkpoints."""
     run = b.begin(*b.words("log-spoilt", "--job", "spoilt", "--checkpoint",
@@ -318,8 +318,9 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
-            for part in (asked, often, best, again, unnamed, moved, refused,
-                         spoilt, memory):
+            for part in (check_requested_save, check_save_share, best,
+                         check_fallback, unnamed, moved, refused,
+                         check_bad_buffer, memory):
                 part(b)
     print("ok")
 

@@ -58,7 +58,7 @@ class Bench(job.Bench):
                     at[key]["best"] = int(job.field(line, "best"))
         return found
 
-    def past(self, name):
+    def read_evaluations(self, name):
         with open(self.path("ck-" + name, "evaluations"),
                   encoding="utf-8") as file:
             return file.read().splitlines()
@@ -121,7 +121,7 @@ def seen(b, both):
         assert sorted(curve) == [2, 4, 6], curve
         assert math.isclose(curve[STEPS], want[key], rel_tol=1e-6), curve
         assert f"eval/{key}/bits_per_byte" in tags, tags
-    head, *rows = b.past("seen")
+    head, *rows = b.read_evaluations("seen")
     assert head.startswith("penstock evaluations 2 sets web,code of "), head
     assert [[float(x) for x in row.split()] for row in rows] == [
         [step, at["web"]["loss"], at["web"]["loss"], at["code"]["loss"]]
@@ -205,31 +205,32 @@ def resumed(b, both):
         b.run(name, *WEB, *CODE, "--checkpoint-every", 1, code=None,
               PENSTOCK_FAULT=f"step:{fault}:kill")
         if os.path.exists(b.path("ck-" + name, "evaluations")):
-            within += 1 < len(b.past(name)) < len(both) + 1
+            within += 1 < len(b.read_evaluations(name)) < len(both) + 1
         b.run(name, *WEB, *CODE, "--resume")
-        assert b.past(name) == b.past("both"), fault
+        assert b.read_evaluations(name) == b.read_evaluations("both"), fault
         assert b.weights("ck-" + name) == b.weights("ck-both"), fault
     assert within > 0
     os.rename(b.path("ck-" + name), b.path("ck-killed"))
     b.run("killed", *WEB, "--eval-data", "code=web.bin", "--resume",
           steps=STEPS + 2)
     assert "--eval-data.code was" in b.stderr, b.stderr
-    steps = [row.split()[0] for row in b.past("killed")[1:]]
-    assert steps == ["6", "8"], b.past("killed")
+    steps = [row.split()[0] for row in b.read_evaluations("killed")[1:]]
+    assert steps == ["6", "8"], b.read_evaluations("killed")
 
 
 def refused(b):
-    def says(text, *words):
+    def expect_refusal(text, *words):
         b.run("no", *words, code=64)
         assert text in b.stderr, (text, b.stderr)
 
-    says("of several sets, each is NAME=FILES", *WEB, "--eval-data", "code.bin")
-    says("is not NAME=FILES", "--eval-data", "web=")
-    says("letters", "--eval-data", f"{'x' * 33}=web.bin")
-    says("there is no such set of --eval-data; there is web", *WEB,
-         "--eval-metric", "books/loss")
-    says("is not OUTPUT:max", *WEB, "--eval-metric", "web/accuracy")
-    says("more than 16 sets", *(x for i in range(17) for x in (
+    expect_refusal("of several sets, each is NAME=FILES", *WEB, "--eval-data",
+                   "code.bin")
+    expect_refusal("is not NAME=FILES", "--eval-data", "web=")
+    expect_refusal("letters", "--eval-data", f"{'x' * 33}=web.bin")
+    expect_refusal("there is no such set of --eval-data; there is web", *WEB,
+                   "--eval-metric", "books/loss")
+    expect_refusal("is not OUTPUT:max", *WEB, "--eval-metric", "web/accuracy")
+    expect_refusal("more than 16 sets", *(x for i in range(17) for x in (
         "--eval-data", f"s{i}=web.bin")))
     with open(b.path("short.bin"), "wb") as file:
         file.write(b"\1" * 50)

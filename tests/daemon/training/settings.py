@@ -143,7 +143,7 @@ class Held:
         if kind is not None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def go(self, until):
+    def run_until(self, until):
         """Continues the rank each time it has stopped, until `until` returns
         true. After that it is stopped, or will be at its next agreement."""
         def holds():
@@ -172,13 +172,14 @@ def restored(b):
                            "--checkpoint-every", "0",
                            steps=10 ** 9), **Held.HOLD)
     with Held(b, log) as rank:
-        rank.go(lambda: any(" to=training" in x for x in
-                            b.events(log, "state", "rank-0")))
+        rank.run_until(lambda: any(" to=training" in x for x in
+                                   b.events(log, "state", "rank-0")))
         first = b.begin("set", "group=nosuch:lr=0.9", "--job", name)
         b.await_event(log, "request", "rank-0")
         assert not b.events(log, "train_begin", "rank-0")
-        rank.go(lambda: any("lr=0.07" in x for event in ("set", "set_restored")
-                            for x in b.events(log, event, "rank-0")))
+        rank.run_until(lambda: any(
+            "lr=0.07" in x for event in ("set", "set_restored")
+            for x in b.events(log, event, "rank-0")))
         for words, code, text in (
                 (("set", "lr=0.08"), 75, "another change has not been made"),
                 (None, 65, "holds for no parameter"),
@@ -186,10 +187,10 @@ def restored(b):
                 (("set", "lr=0.09"), 0, "lr=0.09 from step"),
                 (("stop",), 0, "")):
             order = b.begin(*words, "--job", name) if words else first
-            rank.go(lambda order=order: order.poll() is not None)
+            rank.run_until(lambda order=order: order.poll() is not None)
             out = b.ended(order, code)
             assert text in out.stdout + out.stderr, out
-        rank.go(lambda: run.poll() is not None)
+        rank.run_until(lambda: run.poll() is not None)
     again, = b.events(log, "set_restored", "rank-0")
     assert "lr=0.07" in again, again
 

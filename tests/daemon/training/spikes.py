@@ -180,13 +180,14 @@ def stop(b):
 
 
 def refused(b):
-    def says(text, *words):
+    def expect_refusal(text, *words):
         b.run("far", *words, code=64)
         assert text in b.stderr, b.stderr
 
-    says("--spike-window needs --on-spike", "--spike-window", 5)
-    says("--spike-threshold needs --on-spike", "--spike-threshold", 5)
-    says("is none of none|stop|skip", "--on-spike", "skip-data")
+    expect_refusal("--spike-window needs --on-spike", "--spike-window", 5)
+    expect_refusal("--spike-threshold needs --on-spike", "--spike-threshold",
+                   5)
+    expect_refusal("is none of none|stop|skip", "--on-spike", "skip-data")
     b.done("run", "tiny.pt2", "--data", "far.safetensors", "--on-spike",
            "rollback", code=64)
     assert not glob.glob(b.path("step-*"))

@@ -319,7 +319,7 @@ def daemons(b):
     return found
 
 
-def many(b):
+def swap_often(b):
     # A sanitizer must not keep freed memory here, since the test measures
     # memory.
     b.env["ASAN_OPTIONS"] += (
@@ -342,7 +342,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, models, sys.argv[3], folder) as b:
         for part in (refused, replaced, mapped, aliased, another_model,
-                     second_folder, frozen, many):
+                     second_folder, frozen, swap_often):
             part(b)
     print("ok")
 

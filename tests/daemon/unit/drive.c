@@ -42,7 +42,7 @@ static void output_of(pid_t pid, char path[256])
     in_dir(name, path);
 }
 
-static void become(const char *command)
+static void exec_command(const char *command)
 {
     static char copy[4096], program[512], path[256];
     char *words[MAX_WORDS] = {0};
@@ -71,7 +71,7 @@ pid_t drive_start(const char *command)
 
     assert_true(pid >= 0);
     if (pid == 0)
-        become(command);
+        exec_command(command);
     return pid;
 }
 
@@ -120,7 +120,7 @@ void drive_expect(const char *command, int code)
                  drive.text);
 }
 
-void drive_says(const char *text)
+void drive_expect_output(const char *text)
 {
     if (strstr(drive.text, text) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", drive.text, text);

@@ -36,7 +36,7 @@ int drive_run(const char *command);
 void drive_expect(const char *command, int code);
 void drive_expect_end(pid_t pid, int code);
 /* Fails the test unless the output of the newest program contains this text. */
-void drive_says(const char *text);
+void drive_expect_output(const char *text);
 /* Waits until the file in dir contains the text, at most test_patience()
  * seconds. Copies what follows the text, up to a blank or the end of the line,
  * to after (64 bytes, may be NULL). */

@@ -63,14 +63,14 @@ static void die(const char *what)
     exit(1);
 }
 
-static void say(struct client *c, const void *data, size_t size)
+static void send_all(struct client *c, const void *data, size_t size)
 {
     if (c->fd >= 0 && send(c->fd, data, size, MSG_NOSIGNAL) != (ssize_t)size &&
         errno != EPIPE && errno != ECONNRESET)
         die("send");
 }
 
-static void join(struct client *c, const char *path)
+static void connect_client(struct client *c, const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
 
@@ -84,7 +84,7 @@ static void join(struct client *c, const char *path)
             die(path);
 }
 
-static void leave(struct client *c)
+static void disconnect_client(struct client *c)
 {
     if (c->fd >= 0)
         (void)close(c->fd);
@@ -93,7 +93,7 @@ static void leave(struct client *c)
     pstd_frames_fini(&c->in);
 }
 
-static void note(double seconds)
+static void record_time(double seconds)
 {
     if (n_took == cap_took) {
         cap_took = 2 * cap_took + 1024;
@@ -104,7 +104,7 @@ static void note(double seconds)
     took[n_took++] = seconds;
 }
 
-static void take_event(struct client *c, const Pst__Control__Event *event)
+static void count_event(struct client *c, const Pst__Control__Event *event)
 {
     if (event->dropped > 0)
         c->gaps += event->dropped;
@@ -118,7 +118,7 @@ static void take_event(struct client *c, const Pst__Control__Event *event)
 
 /* Reads frames that have arrived. Returns false once the connection has ended.
  */
-static bool hear(struct client *c)
+static bool read_frames(struct client *c)
 {
     char data[65536];
     const ssize_t n = recv(c->fd, data, sizeof(data), MSG_DONTWAIT);
@@ -131,10 +131,10 @@ static bool hear(struct client *c)
         return false;
     while ((st = pstd_frames_pop(&c->in, &frame, NULL)) == PST_OK) {
         if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
-            take_event(c, frame->event);
+            count_event(c, frame->event);
         } else if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {
             if (c->waits)
-                note(now() - c->asked);
+                record_time(now() - c->asked);
             faults += frame->reply->status != 0;
             c->waits = false;
         }
@@ -144,11 +144,11 @@ static bool hear(struct client *c)
     return true;
 }
 
-static void ask(struct client *c)
+static void send_request(struct client *c)
 {
     c->waits = true;
     c->asked = now();
-    say(c, status, sizeof(status));
+    send_all(c, status, sizeof(status));
 }
 
 static void set_up(int n, const char *path, int poll, const void *first,
@@ -157,10 +157,10 @@ static void set_up(int n, const char *path, int poll, const void *first,
     for (int i = 0; i < n; i++) {
         struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
 
-        join(&clients[i], path);
-        say(&clients[i], hello, sizeof(hello));
+        connect_client(&clients[i], path);
+        send_all(&clients[i], hello, sizeof(hello));
         if (size > 0)
-            say(&clients[i], first, size);
+            send_all(&clients[i], first, size);
         if (!clients[i].mute &&
             epoll_ctl(poll, EPOLL_CTL_ADD, clients[i].fd, &e) != 0)
             die("epoll");
@@ -168,7 +168,7 @@ static void set_up(int n, const char *path, int poll, const void *first,
 }
 
 /* Handles what arrives at all clients, for at most so many milliseconds. */
-static void listen_to(int poll, int ms)
+static void poll_clients(int poll, int ms)
 {
     struct epoll_event seen[256];
     const int n = epoll_wait(poll, seen, 256, ms);
@@ -176,9 +176,9 @@ static void listen_to(int poll, int ms)
     for (int i = 0; i < n; i++) {
         struct client *c = &clients[seen[i].data.u32];
 
-        if (!hear(c)) {
+        if (!read_frames(c)) {
             lost++;
-            leave(c);
+            disconnect_client(c);
         }
     }
 }
@@ -199,37 +199,37 @@ static void ask_all(int poll, int n, double seconds, double rate)
 
             if (c->fd >= 0 && !c->waits && at >= c->next && at < until) {
                 c->next += rate > 0 ? 1 / rate : 0;
-                ask(c);
+                send_request(c);
             }
             waits = waits || (c->fd >= 0 && c->waits);
         }
         /* At full rate this client does not sleep: waking it would take as long
          * as an answer, and would be counted as the daemon's time. */
-        listen_to(poll, rate > 0 ? 1 : 0);
+        poll_clients(poll, rate > 0 ? 1 : 0);
     }
     for (int i = 0; i < n; i++)
         /* requests that were never answered */
         faults += clients[i].fd >= 0 && clients[i].waits;
 }
 
-static void knock(const char *path, int times)
+static void reconnect_often(const char *path, int times)
 {
     struct client *c = &clients[0];
 
     for (int i = 0; i < times; i++) {
-        join(c, path);
-        say(c, hello, sizeof(hello));
-        ask(c);
+        connect_client(c, path);
+        send_all(c, hello, sizeof(hello));
+        send_request(c);
         while (c->waits)
-            if (!hear(c)) {
+            if (!read_frames(c)) {
                 lost++;
                 break;
             }
-        leave(c);
+        disconnect_client(c);
     }
 }
 
-static void drip(int poll, int n, double seconds)
+static void send_slowly(int poll, int n, double seconds)
 {
     const unsigned char begin[] = {255, 255, 15, 0};
     const double until = now() + seconds;
@@ -237,10 +237,10 @@ static void drip(int poll, int n, double seconds)
 
     while (now() < until) {
         for (int i = 0; i < n; i++)
-            say(&clients[i], at < 4 ? &begin[at] : (const void *)"x", 1);
+            send_all(&clients[i], at < 4 ? &begin[at] : (const void *)"x", 1);
         at++;
         for (const double next = now() + 1; now() < next;)
-            listen_to(poll, 100);
+            poll_clients(poll, 100);
     }
 }
 
@@ -251,7 +251,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void tell(double begin, int n, double seconds)
+static void print_result(double begin, int n, double seconds)
 {
     uint64_t most = 0, least = UINT64_MAX, gaps = 0;
     double last = 0;
@@ -300,19 +300,19 @@ int main(int argc, char **argv)
         begin = now();
         ask_all(poll, n, seconds, atof(argv[5]));
     } else if (strcmp(verb, "knock") == 0 && argc == 4) {
-        knock(argv[2], n);
+        reconnect_often(argv[2], n);
     } else if (strcmp(verb, "watch") == 0 && argc == 6) {
         for (int i = 0; i < n && i < atoi(argv[5]); i++)
             clients[i].mute = true;
         set_up(n, argv[2], poll, watch, sizeof(watch));
         while (now() < begin + seconds)
-            listen_to(poll, 100);
+            poll_clients(poll, 100);
     } else if (strcmp(verb, "drip") == 0 && argc == 5) {
         set_up(n, argv[2], poll, NULL, 0);
-        drip(poll, n, seconds);
+        send_slowly(poll, n, seconds);
     } else {
         return 64;
     }
-    tell(begin, PST_MIN(n, MOST), now() - begin);
+    print_result(begin, PST_MIN(n, MOST), now() - begin);
     return 0;
 }

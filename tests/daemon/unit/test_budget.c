@@ -12,8 +12,8 @@ static struct pstd_budget budget;
 /* Emits n events at the same time. Returns the number of events that are within
  * the budget; *told: the number of suppressed events that the budget
  * reports. */
-static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
-                     uint64_t *told)
+static unsigned count_within_budget(enum pstd_event event, unsigned n,
+                                    uint64_t now_us, uint64_t *told)
 {
     unsigned taken = 0;
 
@@ -33,25 +33,31 @@ static void more_than_the_budget_is_left_out(void **state)
     uint64_t told;
 
     (void)state;
-    assert_int_equal(take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS, begin, &told),
+    assert_int_equal(count_within_budget(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS,
+                                         begin, &told),
                      PSTD_BUDGET_EVENTS);
     assert_int_equal(told, 0);
-    assert_int_equal(take(PSTD_EVENT_REQUEST, 30, begin + SECOND - 1, &told),
-                     0);
+    assert_int_equal(
+        count_within_budget(PSTD_EVENT_REQUEST, 30, begin + SECOND - 1, &told),
+        0);
     /* The next second reports the suppressed events of the one before, once. */
-    assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin + SECOND, &told), 1);
+    assert_int_equal(
+        count_within_budget(PSTD_EVENT_REQUEST, 1, begin + SECOND, &told), 1);
     assert_int_equal(told, 30);
-    assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin + 3 * SECOND, &told), 1);
+    assert_int_equal(
+        count_within_budget(PSTD_EVENT_REQUEST, 1, begin + 3 * SECOND, &told),
+        1);
     assert_int_equal(told, 0);
 }
 
-static void silence_tells_too(void **state)
+static void silence_reports_what_was_left_out(void **state)
 {
     const uint64_t begin = 200 * SECOND;
     uint64_t told;
 
     (void)state;
-    (void)take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 7, begin, &told);
+    (void)count_within_budget(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 7, begin,
+                              &told);
     assert_int_equal(pstd_budget_find_suppressed(&budget, begin + 5, &told),
                      PSTD_N_EVENTS);
     assert_int_equal(
@@ -62,9 +68,10 @@ static void silence_tells_too(void **state)
         pstd_budget_find_suppressed(&budget, begin + 3 * SECOND, &told),
         PSTD_N_EVENTS);
     /* A clock that was set back begins a new second. */
-    (void)take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 2, begin + 9 * SECOND,
-               &told);
-    assert_int_equal(take(PSTD_EVENT_REQUEST, 1, begin, &told), 1);
+    (void)count_within_budget(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 2,
+                              begin + 9 * SECOND, &told);
+    assert_int_equal(count_within_budget(PSTD_EVENT_REQUEST, 1, begin, &told),
+                     1);
     assert_int_equal(told, 2);
 }
 
@@ -73,8 +80,10 @@ static void what_the_run_says_has_none(void **state)
     uint64_t told;
 
     (void)state;
-    assert_int_equal(take(PSTD_EVENT_STEP, 100000, 1, &told), 100000);
-    assert_int_equal(take(PSTD_EVENT_ATTR, 100000, 1, &told), 100000);
+    assert_int_equal(count_within_budget(PSTD_EVENT_STEP, 100000, 1, &told),
+                     100000);
+    assert_int_equal(count_within_budget(PSTD_EVENT_ATTR, 100000, 1, &told),
+                     100000);
     assert_int_equal(told, 0);
 }
 
@@ -82,7 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_the_budget_is_left_out),
-        cmocka_unit_test(silence_tells_too),
+        cmocka_unit_test(silence_reports_what_was_left_out),
         cmocka_unit_test(what_the_run_says_has_none),
     };
 

@@ -71,7 +71,7 @@ static int stop(void **state)
     return 0;
 }
 
-static void turn(unsigned ms)
+static void run_loop(unsigned ms)
 {
     for (unsigned i = 0; i < ms; i++) {
         (void)uv_run(&d->loop, UV_RUN_NOWAIT);
@@ -92,7 +92,7 @@ static int connect_one(bool greets)
 
 /* Reads all bytes that have arrived, and returns their number; -1: the
  * connection is closed after them. */
-static int heard(int fd, char *text, size_t size)
+static int read_arrived(int fd, char *text, size_t size)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
     size_t n = 0;
@@ -111,7 +111,7 @@ static bool is_open(int fd)
 {
     char text[4096];
 
-    return heard(fd, text, sizeof(text)) >= 0;
+    return read_arrived(fd, text, sizeof(text)) >= 0;
 }
 
 /* After one failed allocation, new connections are still accepted. */
@@ -124,9 +124,10 @@ static void accepts_after_a_failed_allocation(void **state)
     pst_alloc_fail_at(1);
     (void)uv_run(&d->loop, UV_RUN_NOWAIT);
     pst_alloc_fail_at(0);
-    assert_int_equal(heard(fd, text, sizeof(text)), 0);
-    turn(200);
-    assert_true(heard(fd, text, sizeof(text)) > 10); /* a Hello was received */
+    assert_int_equal(read_arrived(fd, text, sizeof(text)), 0);
+    run_loop(200);
+    assert_true(read_arrived(fd, text, sizeof(text)) >
+                10); /* a Hello was received */
     (void)close(fd);
 }
 
@@ -152,21 +153,21 @@ static uint64_t ask_all(uint64_t fail, bool *ret_told)
 
     pst_alloc_fail_at(fail);
     assert_int_equal(write(fd, asked, sizeof(asked)), sizeof(asked));
-    turn(3);
+    run_loop(3);
     pstd_note_init(&note, PSTD_EVENT_DUMP);
     pstd_note_text(&note, "path", "seen-by-watchers");
     pstd_daemon_publish(d, &note);
-    turn(2);
-    (void)heard(fd, text, sizeof(text) - 1);
+    run_loop(2);
+    (void)read_arrived(fd, text, sizeof(text) - 1);
     *ret_told = memmem(text, sizeof(text), "seen-by-watchers", 16) != NULL;
     (void)close(fd);
-    turn(2);
+    run_loop(2);
     pst_alloc_fail_at(0);
     return pst_alloc_calls() - before;
 }
 
 /* Returns the bytes allocated for clients, without the stored events. */
-static uint64_t held(void)
+static uint64_t client_bytes(void)
 {
     uint64_t ret = pst_alloc_live(PST_TAG_CLIENT);
 
@@ -179,7 +180,7 @@ static uint64_t held(void)
  * its answer and leaves: the next client is served and no memory leaks. */
 static void survives_failing_memory(void **state)
 {
-    const uint64_t live = held();
+    const uint64_t live = client_bytes();
     bool told = false;
     uint64_t n = 1;
 
@@ -188,9 +189,9 @@ static void survives_failing_memory(void **state)
     (void)ask_all(0, &told);
     assert_true(told);
     for (; ask_all(n, &told) >= n; n++) {
-        turn(120); /* the listener pauses after a failed allocation */
+        run_loop(120); /* the listener pauses after a failed allocation */
         assert_int_equal(d->control.n_clients, 0);
-        assert_int_equal(held(), live);
+        assert_int_equal(client_bytes(), live);
         (void)ask_all(0, &told);
         assert_true(told);
     }
@@ -207,18 +208,18 @@ static void drops_the_oldest_silent_one(void **state)
     config.client_timeout = 60;
     d->control.max_clients = 3;
     a = connect_one(true);
-    turn(5);
+    run_loop(5);
     b = connect_one(false);
-    turn(5);
+    run_loop(5);
     c = connect_one(false);
-    turn(120);
+    run_loop(120);
     assert_true(is_open(a) && is_open(b) && is_open(c));
     e = connect_one(true);
-    turn(120);
+    run_loop(120);
     assert_true(is_open(a) && is_open(c) && is_open(e));
     assert_false(is_open(b));
     f = connect_one(true);
-    turn(120);
+    run_loop(120);
     assert_true(is_open(a) && is_open(e) && is_open(f));
     assert_false(is_open(c));
     assert_int_equal(d->control.dropped, 2);
@@ -242,23 +243,23 @@ static void ends_silence_and_half_frames(void **state)
     (void)state;
     assert_int_equal(write(cut, half, sizeof(half)), sizeof(half));
     d->control.client_timeout = 60;
-    turn(20);
+    run_loop(20);
     pstd_control_tick(&d->control, false);
     assert_true(is_open(silent) && is_open(cut) && is_open(idle));
     since = uv_now(&d->loop);
-    turn(100); /* the pause may be longer if the machine has other work */
+    run_loop(100); /* the pause may be longer if the machine has other work */
     d->control.client_timeout = 0.5e-3 * (double)(uv_now(&d->loop) - since);
     pstd_control_tick(&d->control, false);
-    turn(5);
-    assert_int_equal(heard(silent, text, sizeof(text)), -1);
+    run_loop(5);
+    assert_int_equal(read_arrived(silent, text, sizeof(text)), -1);
     assert_non_null(memmem(text, sizeof(text), "does not say Hello", 18));
     memset(text, 0, sizeof(text));
-    assert_int_equal(heard(cut, text, sizeof(text)), -1);
+    assert_int_equal(read_arrived(cut, text, sizeof(text)), -1);
     assert_non_null(memmem(text, sizeof(text), "begun and not finished", 22));
     assert_true(is_open(idle));
     d->control.client_timeout = 0.001;
     pstd_control_tick(&d->control, false);
-    turn(5);
+    run_loop(5);
     assert_false(is_open(idle));
     (void)close(silent);
     (void)close(cut);
@@ -294,7 +295,7 @@ static uint64_t read_events(int fd, uint64_t until)
     pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
     for (unsigned i = 0; i < 200000 && last < until; i++) {
         char text[4096];
-        const int n = heard(fd, text, sizeof(text) - 1);
+        const int n = read_arrived(fd, text, sizeof(text) - 1);
         pstd_frame *frame = NULL;
 
         assert_true(n >= 0);
@@ -308,7 +309,7 @@ static uint64_t read_events(int fd, uint64_t until)
                     count(frame->reply->log->events[k], &last, &missed);
             pstd_frame_free(frame);
         }
-        turn(1);
+        run_loop(1);
     }
     pstd_frames_fini(&frames);
     assert_int_equal(last, until);
@@ -327,7 +328,7 @@ static void tells_what_cannot_be_read(void **state)
 
     (void)state;
     config.client_timeout = 60;
-    turn(20);
+    run_loop(20);
     for (unsigned i = 0; i < 20; i++) {
         struct pstd_note note;
 
@@ -363,7 +364,7 @@ static void tells_what_was_missed(void **state)
 
     (void)state;
     config.client_timeout = 60;
-    turn(20);
+    run_loop(20);
     assert_int_equal(d->control.n_clients, 1);
     pstd_client_watch(d->control.clients, 1);
     for (unsigned i = 0; i < N; i++) {

@@ -163,7 +163,7 @@ static void reads_sizes(void **state)
     }
 }
 
-static void refuse(const char *a, const char *b, const char *wanted)
+static void expect_refusal(const char *a, const char *b, const char *wanted)
 {
     struct pstd_config c;
     struct pst_diag diag;
@@ -177,28 +177,30 @@ static void refuse(const char *a, const char *b, const char *wanted)
 static void refuses_what_is_wrong(void **state)
 {
     (void)state;
-    refuse("--optimizr", "sgd", "did you mean --optimizer?");
-    refuse("--xyzzyxyzzy", "1", "unknown option");
-    refuse("-q", NULL, "unknown option -q");
-    refuse("--steps", NULL, "--steps needs a value");
-    refuse("--steps", "-1", "whole number");
-    refuse("--steps", "1.5", "whole number");
-    refuse("--steps", "99999999999999999999", "whole number");
-    refuse("--seed", "18446744073709551615", "from 0 to 9007199254740992");
-    refuse("--seed", "9007199254740994", "between 0 and 9007199254740992");
-    refuse("--microbatches", "0", "not between");
-    refuse("--lr", "nan", "not a number");
-    refuse("--lr", "1e400", "--lr");
-    refuse("--beta1", "1.5", "not between");
-    refuse("--dtype", "f16", "none of f32");
-    refuse("--transport", "mp", "none of mpi|self");
-    refuse("--transport", "mpi|self", "none of mpi|self");
-    refuse("--transport", "", "none of mpi|self");
-    refuse("--resume=perhaps", NULL, "no number of a step");
-    refuse("--resume=0", NULL, "0 is not a step of a checkpoint");
-    refuse("--data", "", "empty");
+    expect_refusal("--optimizr", "sgd", "did you mean --optimizer?");
+    expect_refusal("--xyzzyxyzzy", "1", "unknown option");
+    expect_refusal("-q", NULL, "unknown option -q");
+    expect_refusal("--steps", NULL, "--steps needs a value");
+    expect_refusal("--steps", "-1", "whole number");
+    expect_refusal("--steps", "1.5", "whole number");
+    expect_refusal("--steps", "99999999999999999999", "whole number");
+    expect_refusal("--seed", "18446744073709551615",
+                   "from 0 to 9007199254740992");
+    expect_refusal("--seed", "9007199254740994",
+                   "between 0 and 9007199254740992");
+    expect_refusal("--microbatches", "0", "not between");
+    expect_refusal("--lr", "nan", "not a number");
+    expect_refusal("--lr", "1e400", "--lr");
+    expect_refusal("--beta1", "1.5", "not between");
+    expect_refusal("--dtype", "f16", "none of f32");
+    expect_refusal("--transport", "mp", "none of mpi|self");
+    expect_refusal("--transport", "mpi|self", "none of mpi|self");
+    expect_refusal("--transport", "", "none of mpi|self");
+    expect_refusal("--resume=perhaps", NULL, "no number of a step");
+    expect_refusal("--resume=0", NULL, "0 is not a step of a checkpoint");
+    expect_refusal("--data", "", "empty");
     /* --prompt is an option of another command. */
-    refuse("--prompt", "x", "unknown option");
+    expect_refusal("--prompt", "x", "unknown option");
 }
 
 static void reads_environment(void **state)

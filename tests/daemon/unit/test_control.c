@@ -209,9 +209,9 @@ static void second_daemon_is_refused(void **state)
     (void)state;
     drive_expect("penstockd tiny.plan --transport self --ranks 2 --socket s",
                  75);
-    drive_says("in use");
+    drive_expect_output("in use");
     drive_expect("penstock status --socket s --json", 0);
-    drive_says("\"state\":\"");
+    drive_expect_output("\"state\":\"");
 }
 
 static void guards_the_socket(void **state)
@@ -230,28 +230,28 @@ static void steers_a_run(void **state)
 
     (void)state;
     drive_expect("penstock checkpoint --socket s", 75);
-    drive_says("needs a job that is training");
+    drive_expect_output("needs a job that is training");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1", 78);
     /* the run of keeps_keys() has the folder */
-    drive_says("belongs to another run");
+    drive_expect_output("belongs to another run");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json --adopt",
                  0);
     assert_true(drive_exists("ck/former-1"));
-    drive_says("\"steps\":5");
+    drive_expect_output("\"steps\":5");
     drive_expect("penstock train --socket s --schedule nope", 64);
     train = drive_start("penstock train --socket s --steps 1000000000 "
                         "--adopt");
     drive_await("log/rank-0.log", "steps=1000000000 loss", NULL);
     drive_expect("penstock train --socket s --steps 5", 75);
     drive_expect("penstock checkpoint --socket s", 0);
-    drive_says("saved in");
+    drive_expect_output("saved in");
     drive_expect("penstock pause --socket s", 0);
-    drive_says("paused after step");
+    drive_expect_output("paused after step");
     drive_expect("penstock status --socket s", 0);
-    drive_says("(paused)");
+    drive_expect_output("(paused)");
     /* The checkpoint is saved at once, since the run is paused. */
     drive_expect("penstock checkpoint --socket s", 0);
-    drive_says("saved in");
+    drive_expect_output("saved in");
     drive_expect("penstock resume --socket s", 0);
     drive_await("log/rank-0.log", "event=continued", NULL);
     drive_expect("penstock pause --socket s", 0);
@@ -262,7 +262,7 @@ static void steers_a_run(void **state)
     assert_int_equal(kill(train, SIGINT), 0); /* ends only the client */
     (void)drive_wait(train);
     drive_expect("penstock log --socket s --lines 1000 --json", 0);
-    drive_says("\"event\":\"checkpoint_saved\"");
+    drive_expect_output("\"event\":\"checkpoint_saved\"");
 }
 
 static void reopens_its_log(void **state)

@@ -77,7 +77,7 @@ static int crash(char *how, bool beside, char *said, size_t size)
     return ended;
 }
 
-static void expect(char *how, int number, bool beside, const char *line)
+static void expect_line(char *how, int number, bool beside, const char *line)
 {
     char said[65536];
     const int ended = crash(how, beside, said, sizeof(said));
@@ -97,11 +97,11 @@ static void tells_once_where_it_was(void **state)
         "net.fc?1 at net.py:12\n";
 
     (void)state;
-    expect(NULL, SIGSEGV, false, whole);
-    expect("abort", SIGABRT, false, whole);
-    expect("signal", SIGBUS, false, whole);
-    expect(NULL, SIGSEGV, true, thread);
-    expect("signal", SIGBUS, true, thread);
+    expect_line(NULL, SIGSEGV, false, whole);
+    expect_line("abort", SIGABRT, false, whole);
+    expect_line("signal", SIGBUS, false, whole);
+    expect_line(NULL, SIGSEGV, true, thread);
+    expect_line("signal", SIGBUS, true, thread);
 }
 
 /* A process survives if another one truncates its flight record while it is

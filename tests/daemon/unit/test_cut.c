@@ -13,7 +13,7 @@
 static struct pst_diag diag;
 static char dir[64], path[100], policy[120];
 
-static void put(const char *text)
+static void write_text(const char *text)
 {
     FILE *file = fopen(path, "w");
 
@@ -45,7 +45,7 @@ static void reads_names(void **state)
     struct pstd_cut cut;
 
     (void)state;
-    put("[\"layers.4\", \"add_2:end\"]\n");
+    write_text("[\"layers.4\", \"add_2:end\"]\n");
     assert_ok(read_options(&config, &cut, args, 4), &diag);
     assert_null(cut.options.policy);
     assert_int_equal(cut.options.n_at, 2);
@@ -63,7 +63,8 @@ static void reads_costs(void **state)
     struct pstd_cut cut;
 
     (void)state;
-    put("{\"format\": \"penstock-costs\", \"version\": 1, \"bandwidth\": 5e8, "
+    write_text(
+        "{\"format\": \"penstock-costs\", \"version\": 1, \"bandwidth\": 5e8, "
         "\"stages\": [{\"forward\": 1, \"backward\": 2}], "
         "\"modules\": [{\"module\": \"h.0\", \"forward\": 0.5, \"input\": "
         "0.25, \"weight\": 0.125}]}\n");
@@ -75,8 +76,8 @@ static void reads_costs(void **state)
     assert_true(cut.options.bandwidth == 5e8);
     pstd_cut_fini(&cut);
     pstd_config_fini(&config);
-    put("{\"format\": \"penstock-costs\", \"version\": 1, "
-        "\"stages\": [{\"forward\": 1, \"backward\": 2}]}\n");
+    write_text("{\"format\": \"penstock-costs\", \"version\": 1, "
+               "\"stages\": [{\"forward\": 1, \"backward\": 2}]}\n");
     assert_int_equal(read_options(&config, &cut, args, 4), PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "times of stages only"));
     pstd_config_fini(&config);
@@ -99,7 +100,7 @@ static void refuses_bad_files(void **state)
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
-        put(cases[i].text);
+        write_text(cases[i].text);
         assert_int_equal(read_options(&config, &cut, args, 2), PST_ERR_INPUT);
         if (strstr(diag.text, cases[i].says) == NULL)
             fail_msg("\"%s\" is not in \"%s\"", cases[i].says, diag.text);

@@ -11,7 +11,7 @@
 
 static struct pst_diag diag;
 
-static void put(struct pstd_evals *e, uint64_t step, double loss)
+static void add_eval(struct pstd_evals *e, uint64_t step, double loss)
 {
     const struct pstd_eval eval = {.step = step, .loss = loss};
 
@@ -24,23 +24,23 @@ static void finds_the_best(void **state)
 
     (void)state;
     assert_null(pstd_evals_best(&e, false));
-    put(&e, 10, NAN);
-    put(&e, 20, INFINITY);
+    add_eval(&e, 10, NAN);
+    add_eval(&e, 20, INFINITY);
     assert_null(pstd_evals_best(&e, false));
     assert_int_equal(pstd_evals_since_best(&e, false, 20), 2);
-    put(&e, 30, 2.5);
-    put(&e, 40, 2.5); /* not better than step 30 */
-    put(&e, 50, 3);
+    add_eval(&e, 30, 2.5);
+    add_eval(&e, 40, 2.5); /* not better than step 30 */
+    add_eval(&e, 50, 3);
     assert_int_equal(pstd_evals_best(&e, false)->step, 30);
     assert_int_equal(pstd_evals_since_best(&e, false, 50), 2);
     assert_int_equal(pstd_evals_since_best(&e, false, 40), 1);
-    put(&e, 50, 1); /* step 50 is evaluated again */
+    add_eval(&e, 50, 1); /* step 50 is evaluated again */
     assert_int_equal(e.n, 5);
     assert_int_equal(pstd_evals_best(&e, false)->step, 50);
     assert_int_equal(pstd_evals_since_best(&e, false, 40), 0);
     assert_int_equal(pstd_evals_best(&e, true)->step, 30);
     assert_int_equal(pstd_evals_since_best(&e, true, 50), 2);
-    put(&e, 35, 4); /* step 35 was not evaluated before */
+    add_eval(&e, 35, 4); /* step 35 was not evaluated before */
     assert_int_equal(e.at[3].step, 35);
     assert_int_equal(e.at[4].step, 40);
     e.at[5].lost = true; /* step 50, the best one */
@@ -81,8 +81,8 @@ static void reads_what_it_writes(void **state)
     (void)state;
     assert_true(fd >= 0);
     close(fd);
-    put(&e, 7, 0.1);
-    put(&e, UINT64_MAX - 1, NAN);
+    add_eval(&e, 7, 0.1);
+    add_eval(&e, UINT64_MAX - 1, NAN);
     assert_int_equal(pstd_evals_write(path, &e, "", &diag), PST_OK);
     assert_int_equal(pstd_evals_read(path, &back, &of, &diag), PST_OK);
     assert_int_equal(of.len, 0);

@@ -69,7 +69,7 @@ static void keeps_the_newest(void **state)
     pst_flight_close(f);
 }
 
-static void blames(const int *peers, unsigned n, int rank, bool cycle)
+static void expect_blame(const int *peers, unsigned n, int rank, bool cycle)
 {
     struct pst_flight_record at[8];
     struct pst_flight_log logs[8] = {0};
@@ -99,12 +99,12 @@ static void blames(const int *peers, unsigned n, int rank, bool cycle)
 static void finds_who_owes(void **state)
 {
     (void)state;
-    blames((const int[]){1, 2, 3, -2}, 4, 3, false);
-    blames((const int[]){1, -1, 1, 2}, 4, 1, false);
-    blames((const int[]){1, -3}, 2, 1, false);
-    blames((const int[]){-1, -2, -1}, 3, -1, false);
-    blames((const int[]){1, 2, 0}, 3, 0, true);
-    blames((const int[]){9, -1}, 2, 0, false); /* no such rank */
+    expect_blame((const int[]){1, 2, 3, -2}, 4, 3, false);
+    expect_blame((const int[]){1, -1, 1, 2}, 4, 1, false);
+    expect_blame((const int[]){1, -3}, 2, 1, false);
+    expect_blame((const int[]){-1, -2, -1}, 3, -1, false);
+    expect_blame((const int[]){1, 2, 0}, 3, 0, true);
+    expect_blame((const int[]){9, -1}, 2, 0, false); /* no such rank */
 }
 
 /* Each rank waits for the next; one of them has not polled for a long time. */

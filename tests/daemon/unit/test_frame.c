@@ -76,7 +76,7 @@ static void survives_every_split(void **state)
     pst_free(data);
 }
 
-static void refuse(const void *data, size_t size, const char *wanted)
+static void expect_refusal(const void *data, size_t size, const char *wanted)
 {
     struct pst_diag diag;
     pstd_frame *frame = NULL;
@@ -136,11 +136,12 @@ static void refuses_bombs(void **state)
         bomb[n] = 15 << 3 | 2;
         bomb[n + 1] = 0;
     }
-    refuse(bomb, sizeof(bomb), "too many unknown fields");
+    expect_refusal(bomb, sizeof(bomb), "too many unknown fields");
     /* Fills the bomb with empty Hello messages. */
     for (n = 0; n + 2 <= sizeof(bomb); n += 2)
         bomb[n] = 1 << 3 | 2;
-    refuse(bomb, sizeof(bomb), "a message stands twice where one belongs");
+    expect_refusal(bomb, sizeof(bomb),
+                   "a message stands twice where one belongs");
 }
 
 static void refuses_garbled(void **state)
@@ -158,14 +159,14 @@ static void refuses_garbled(void **state)
                                           1,          1, 1,          1};
 
     (void)state;
-    refuse(long_varint, sizeof(long_varint), "10 bytes");
-    refuse(long_tag, sizeof(long_tag), "5 bytes");
-    refuse(of_other_kind, sizeof(of_other_kind), "of another kind");
-    refuse(too_long, sizeof(too_long), "longer");
-    refuse(group, sizeof(group), "kind");
-    refuse(zero, sizeof(zero), "number out of range");
-    refuse(cut, sizeof(cut), "ends within");
-    refuse(inner, sizeof(inner), "longer");
+    expect_refusal(long_varint, sizeof(long_varint), "10 bytes");
+    expect_refusal(long_tag, sizeof(long_tag), "5 bytes");
+    expect_refusal(of_other_kind, sizeof(of_other_kind), "of another kind");
+    expect_refusal(too_long, sizeof(too_long), "longer");
+    expect_refusal(group, sizeof(group), "kind");
+    expect_refusal(zero, sizeof(zero), "number out of range");
+    expect_refusal(cut, sizeof(cut), "ends within");
+    expect_refusal(inner, sizeof(inner), "longer");
 }
 
 /* Random bytes, and requests with some changed bytes, are unpacked or refused,

@@ -23,7 +23,8 @@ struct outcome {
 };
 
 /* Simulates `seconds` of a run whose saves may take `share` of the time. */
-static struct outcome play(const struct course *c, double share, double seconds)
+static struct outcome simulate_saves(const struct course *c, double share,
+                                     double seconds)
 {
     struct pstd_interval v;
     struct outcome o = {.closest = seconds, .first = -1};
@@ -77,7 +78,7 @@ static void stays_below_its_share(void **state)
                 PST_MAX(1, 2 * (c->stall_s + c->write_s)) + c->step_s;
             const double seconds = PST_MAX(60 * one / share, 20 * rest);
             const struct outcome o =
-                play(c, share, PST_MAX(seconds, 400 * c->step_s));
+                simulate_saves(c, share, PST_MAX(seconds, 400 * c->step_s));
 
             assert_true(o.saves > 3);
             /* The cost of the newest save (`one`) and a step may exceed the
@@ -96,9 +97,9 @@ static void the_first_comes_soon(void **state)
     static const struct course quick = {.01, .5, 0, 1}, slow = {60, 1, 0, 1};
 
     (void)state;
-    assert_true(play(&quick, .01, 10).first < 1.1);
+    assert_true(simulate_saves(&quick, .01, 10).first < 1.1);
     /* 2 slow steps and 2 others */
-    assert_true(play(&slow, .01, 1000).first <= 8 * 60);
+    assert_true(simulate_saves(&slow, .01, 1000).first <= 8 * 60);
 }
 
 static void none_unless_asked_for(void **state)
@@ -106,7 +107,7 @@ static void none_unless_asked_for(void **state)
     static const struct course c = {.01, .002, .5, 1};
 
     (void)state;
-    assert_int_equal(play(&c, 0, 1000).saves, 0);
+    assert_int_equal(simulate_saves(&c, 0, 1000).saves, 0);
 }
 
 /* A requested save is due once, as soon as the pause after the last save is

@@ -241,7 +241,8 @@ struct heard {
     enum pstd_job_state from, to;
 };
 
-static void hear(void *ctx, enum pstd_job_state from, enum pstd_job_state to)
+static void record_transition(void *ctx, enum pstd_job_state from,
+                              enum pstd_job_state to)
 {
     struct heard *h = ctx;
 
@@ -253,7 +254,7 @@ static void hear(void *ctx, enum pstd_job_state from, enum pstd_job_state to)
 static void makes_legal_transitions(void **state)
 {
     struct heard h = {0};
-    struct pstd_job job = {.changed = hear, .ctx = &h};
+    struct pstd_job job = {.changed = record_transition, .ctx = &h};
     struct pst_diag diag;
 
     (void)state;

@@ -50,7 +50,7 @@ static void is_owned_while_it_is_written(void **state)
 
 /* --- below BASE ----------------------------------------------------------- */
 
-static const char *at(const char *name)
+static const char *path_of(const char *name)
 {
     static char text[8][128];
     static unsigned next;
@@ -64,7 +64,7 @@ static bool is_there(const char *name)
 {
     struct stat st;
 
-    return lstat(at(name), &st) == 0;
+    return lstat(path_of(name), &st) == 0;
 }
 
 /* Makes a file of one byte, and its folder. */
@@ -73,15 +73,15 @@ static void make(const char *name)
     char folder[128];
     struct pst_diag diag;
 
-    (void)snprintf(folder, sizeof(folder), "%s", at(name));
+    (void)snprintf(folder, sizeof(folder), "%s", path_of(name));
     *strrchr(folder, '/') = '\0';
     assert_ok(pst_mkdirs(folder, 0700, &diag), &diag);
-    assert_ok(pst_file_write(at(name), "x", 1, &diag), &diag);
+    assert_ok(pst_file_write(path_of(name), "x", 1, &diag), &diag);
 }
 
 /* Acts as `penstock run` and its rank: sweeps, takes the name, listens, ends.
  */
-static bool live_once(const char *job)
+static bool run_job_once(const char *job)
 {
     struct pstctl_owner owner;
     struct pstd_listener l;
@@ -134,7 +134,7 @@ static pid_t start(unsigned number, unsigned times)
 
         (void)snprintf(job, sizeof(job), "job%u", number);
         for (unsigned i = 0; good && i < times; i++)
-            good = number % 2 == 0 ? live_once(job) : listen_once(job);
+            good = number % 2 == 0 ? run_job_once(job) : listen_once(job);
         _exit(!good);
     }
     assert_true(pid > 0);
@@ -174,10 +174,10 @@ static void starts_at_once(void **state)
     }
     assert_int_equal(failed, 0);
     pstd_socket_sweep();
-    assert_int_equal(rmdir(at("")), 0);
+    assert_int_equal(rmdir(path_of("")), 0);
 }
 
-static void forget(struct pstd_listener *l)
+static void close_listener(struct pstd_listener *l)
 {
     (void)close(l->fd);
     (void)close(l->lock_fd);
@@ -202,25 +202,28 @@ static void sweeps_what_nobody_holds(void **state)
     struct pst_diag diag;
 
     (void)state;
-    assert_ok(pst_mkdirs(at("empty"), 0700, &diag), &diag);
+    assert_ok(pst_mkdirs(path_of("empty"), 0700, &diag), &diag);
     for (size_t i = 0; i < PST_COUNT(left); i++)
         make(left[i]);
     assert_ok(
-        pstctl_own_name(at("held/rank0.sock"), "held", true, &held, &diag),
+        pstctl_own_name(path_of("held/rank0.sock"), "held", true, &held, &diag),
         &diag);
     make("held/rank0.sock.out");
     make("held/rank1.sock.lock");
     make("user/notes");
-    assert_ok(pstd_socket_bind(at("alone/rank2.sock"), true, &alone, &diag),
-              &diag);
-    assert_ok(pstd_socket_bind(at("alone/rank3.sock"), true, &killed, &diag),
-              &diag);
-    forget(&killed);
-    assert_ok(pstd_socket_bind(at("dead/rank3.sock"), true, &killed, &diag),
-              &diag);
+    assert_ok(
+        pstd_socket_bind(path_of("alone/rank2.sock"), true, &alone, &diag),
+        &diag);
+    assert_ok(
+        pstd_socket_bind(path_of("alone/rank3.sock"), true, &killed, &diag),
+        &diag);
+    close_listener(&killed);
+    assert_ok(
+        pstd_socket_bind(path_of("dead/rank3.sock"), true, &killed, &diag),
+        &diag);
     assert_int_equal(unlink(killed.lock), 0);
-    forget(&killed);
-    assert_ok(pstd_socket_bind(at("bare/rank0.sock"), true, &bare, &diag),
+    close_listener(&killed);
+    assert_ok(pstd_socket_bind(path_of("bare/rank0.sock"), true, &bare, &diag),
               &diag);
     assert_int_equal(listen(bare.fd, 1), 0);
     assert_int_equal(unlink(bare.lock), 0); /* as cleaners of /tmp do */
@@ -239,11 +242,11 @@ static void sweeps_what_nobody_holds(void **state)
     pstctl_release_name(&held, true);
     pstd_socket_unbind(&alone);
     assert_int_equal(unlink(bare.path), 0);
-    forget(&bare);
-    assert_int_equal(unlink(at("user/notes")), 0);
-    assert_int_equal(rmdir(at("user")), 0);
+    close_listener(&bare);
+    assert_int_equal(unlink(path_of("user/notes")), 0);
+    assert_int_equal(rmdir(path_of("user")), 0);
     pstd_socket_sweep();
-    assert_int_equal(rmdir(at("")), 0);
+    assert_int_equal(rmdir(path_of("")), 0);
 }
 
 /* The folder of a job is removed, and another job takes the name: the first job
@@ -254,20 +257,23 @@ static void leaves_the_lock_of_another(void **state)
     struct pst_diag diag;
 
     (void)state;
-    assert_ok(pstctl_own_name(at("x/rank0.sock"), "x", true, &first, &diag),
-              &diag);
-    assert_ok(pst_remove_tree(at("x"), &diag), &diag);
-    assert_ok(pstctl_own_again(&first, at("x/rank0.sock"), "x", true, &diag),
-              &diag);
+    assert_ok(
+        pstctl_own_name(path_of("x/rank0.sock"), "x", true, &first, &diag),
+        &diag);
+    assert_ok(pst_remove_tree(path_of("x"), &diag), &diag);
+    assert_ok(
+        pstctl_own_again(&first, path_of("x/rank0.sock"), "x", true, &diag),
+        &diag);
     assert_true(pstctl_owns(&first));
     assert_int_equal(
-        pstctl_own_name(at("x/rank0.sock"), "x", true, &second, &diag),
+        pstctl_own_name(path_of("x/rank0.sock"), "x", true, &second, &diag),
         PST_ERR_BUSY);
-    assert_ok(pst_remove_tree(at("x"), &diag), &diag);
-    assert_ok(pstctl_own_name(at("x/rank0.sock"), "x", true, &second, &diag),
-              &diag);
+    assert_ok(pst_remove_tree(path_of("x"), &diag), &diag);
+    assert_ok(
+        pstctl_own_name(path_of("x/rank0.sock"), "x", true, &second, &diag),
+        &diag);
     assert_int_equal(
-        pstctl_own_again(&first, at("x/rank0.sock"), "x", true, &diag),
+        pstctl_own_again(&first, path_of("x/rank0.sock"), "x", true, &diag),
         PST_ERR_BUSY);
     assert_non_null(strstr(diag.text, "x is running already: process "));
     pstctl_release_name(&first, true);
@@ -290,14 +296,15 @@ static void starts_while_base_is_kept(void **state)
     assert_true(base >= 0);
     pid = fork();
     if (pid == 0)
-        _exit(pstd_socket_bind(at("x/rank0.sock"), true, &l, NULL) != PST_OK);
+        _exit(pstd_socket_bind(path_of("x/rank0.sock"), true, &l, NULL) !=
+              PST_OK);
     pstd_socket_sweep();
     assert_true(is_there("left/rank0.sock.out"));
     assert_int_equal(waitpid(pid, &code, 0), pid);
     assert_int_equal(code, 0);
     pstd_unlock_base(base);
     pstd_socket_sweep();
-    assert_int_equal(rmdir(at("")), 0);
+    assert_int_equal(rmdir(path_of("")), 0);
 }
 
 static int setup(void **state)

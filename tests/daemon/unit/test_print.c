@@ -59,7 +59,7 @@ static void close_screen(struct screen *s)
 /* Passes an event to *p. Fields are pairs of a name and a value, terminated by
  * NULL; values of names that begin with "step", except "step_s", are integers.
  */
-static void tell(struct pstctl_progress *p, const char *name, ...)
+static void send_event(struct pstctl_progress *p, const char *name, ...)
 {
     Pst__Control__Field fields[MAX_FIELDS], *at[MAX_FIELDS];
     pstctl_event event = PST__CONTROL__EVENT__INIT;
@@ -89,10 +89,10 @@ static void tell(struct pstctl_progress *p, const char *name, ...)
     pstctl_progress_event(p, &event);
 }
 
-static void tell_step(struct pstctl_progress *p, double step)
+static void send_step(struct pstctl_progress *p, double step)
 {
-    tell(p, "step", "step", step, "steps", 480.0, "loss", 1.5, "step_s", 0.118,
-         NULL);
+    send_event(p, "step", "step", step, "steps", 480.0, "loss", 1.5, "step_s",
+               0.118, NULL);
 }
 
 /* A message is printed above the live line, which is then drawn again. */
@@ -104,8 +104,8 @@ static void messages_stand_above(void **state)
     (void)state;
     open_screen(&s, 80);
     p.out = s.out;
-    tell_step(&p, 1);
-    tell(&p, "paused", NULL);
+    send_step(&p, 1);
+    send_event(&p, "paused", NULL);
     pstctl_progress_end(&p);
     pstctl_progress_fini(&p);
     assert_null(strstr(read_screen(&s), "\\x"));
@@ -124,7 +124,7 @@ static void expects_as_steps_take(void **state)
     (void)state;
     open_screen(&s, 80);
     p.out = s.out;
-    tell_step(&p, 80);
+    send_step(&p, 80);
     pstctl_progress_end(&p);
     pstctl_progress_fini(&p);
     assert_non_null(strstr(read_screen(&s), "step 80/480  "));
@@ -164,7 +164,7 @@ static void units_are_of_what_is_shown(void **state)
 
 /* Small losses are not printed as zero, and large ones not with all their
  * digits. */
-static void losses_are_told(void **state)
+static void losses_keep_their_digits(void **state)
 {
     static const struct {
         double x;
@@ -195,9 +195,10 @@ static void lines_tell_losses(void **state)
     (void)state;
     open_screen(&s, 80);
     p.out = s.out;
-    tell(&p, "step", "step", 1.0, "steps", 9.0, "loss", 1.9e-5, "step_s", 1.0,
-         NULL);
-    tell(&p, "evaluated", "step", 1.0, "loss", 3e-5, "best_loss", 4e-6, NULL);
+    send_event(&p, "step", "step", 1.0, "steps", 9.0, "loss", 1.9e-5, "step_s",
+               1.0, NULL);
+    send_event(&p, "evaluated", "step", 1.0, "loss", 3e-5, "best_loss", 4e-6,
+               NULL);
     pstctl_progress_end(&p);
     pstctl_progress_fini(&p);
     assert_non_null(strstr(read_screen(&s), "step 1/9  loss 1.9e-05  "));
@@ -231,7 +232,7 @@ static void items_stay_whole(void **state)
 
         open_screen(&s, screens[i].columns);
         p.out = s.out;
-        tell_step(&p, 80);
+        send_step(&p, 80);
         pstctl_progress_end(&p);
         pstctl_progress_fini(&p);
         assert_string_equal(read_screen(&s), screens[i].line);
@@ -301,7 +302,7 @@ int main(void)
         cmocka_unit_test(messages_stand_above),
         cmocka_unit_test(expects_as_steps_take),
         cmocka_unit_test(units_are_of_what_is_shown),
-        cmocka_unit_test(losses_are_told),
+        cmocka_unit_test(losses_keep_their_digits),
         cmocka_unit_test(lines_tell_losses),
         cmocka_unit_test(items_stay_whole),
         cmocka_unit_test(pages_keep_items_whole),

@@ -161,7 +161,7 @@ static struct pstctl_scratch new_scratch(const char *base)
     return s;
 }
 
-static void put(const char *folder, const char *name, const char *text)
+static void write_text(const char *folder, const char *name, const char *text)
 {
     struct pst_str path = {0};
     struct pst_diag diag;
@@ -173,7 +173,7 @@ static void put(const char *folder, const char *name, const char *text)
 }
 
 /* Sets the time of the file to an hour ago. */
-static void age(const char *path)
+static void make_old(const char *path)
 {
     const struct timespec times[] = {{.tv_sec = time(NULL) - 3600},
                                      {.tv_sec = time(NULL) - 3600}};
@@ -201,19 +201,19 @@ static void sweeps_what_nobody_holds(void **state)
     /* The folder has no owner yet, as if it was just created. */
     assert_int_equal(mkdir(other, 0700), 0);
     assert_int_equal(mkdir(half, 0700), 0); /* old, and never locked */
-    put(half, "owner.new", "");
-    age(half);
+    write_text(half, "owner.new", "");
+    make_old(half);
     assert_int_equal(mkdir(full, 0700), 0); /* does not belong to penstock */
-    put(full, "file", "x");
-    age(full);
+    write_text(full, "file", "x");
+    make_old(full);
     assert_int_equal(mkdir(far, 0700), 0);
-    put(far, "owner", "another-host 1234\n");
+    write_text(far, "owner", "another-host 1234\n");
     held = new_scratch(base);
     pid = fork();
     if (pid == 0) { /* the child process, which is killed */
         struct pstctl_scratch mine = new_scratch(base);
 
-        put(mine.path.text, "file", "x");
+        write_text(mine.path.text, "file", "x");
         (void)snprintf(gone, sizeof(gone), "%s/gone", base);
         _exit(symlink(mine.path.text, gone) != 0);
     }
@@ -249,7 +249,7 @@ static void leaves_a_folder_of_another(void **state)
     assert_false(fresh);
     assert_ok(pst_remove_tree(was, &diag), &diag);
     assert_int_equal(mkdir(was, 0777), 0);
-    put(was, "owner", "");
+    write_text(was, "owner", "");
     assert_false(pstctl_scratch_exists(&s));
     assert_int_not_equal(pstctl_scratch_folder(&s, "plan", &made, &diag),
                          PST_OK);

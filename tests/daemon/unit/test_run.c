@@ -96,9 +96,9 @@ static void resumes_if_there_is_one(void **state)
 {
     (void)state;
     drive_expect(run("--steps 2 --checkpoint any --resume=auto --json"), 0);
-    drive_says("\"first_step\":0");
+    drive_expect_output("\"first_step\":0");
     drive_expect(run("--steps 4 --checkpoint any --resume=auto --json"), 0);
-    drive_says("\"first_step\":2");
+    drive_expect_output("\"first_step\":2");
     rename_in_folder("any/step-00000004/manifest.json", "any/m4");
     rename_in_folder("any/step-00000002/manifest.json", "any/m2");
     drive_expect(run("--steps 5 --checkpoint any --resume=auto --json"), 65);
@@ -109,12 +109,12 @@ static void resumes_if_there_is_one(void **state)
                      "--resume=auto --quiet"),
                  0);
     drive_expect(run("--steps 4 --checkpoint fd --resume=auto --json"), 0);
-    drive_says("\"first_step\":3");
+    drive_expect_output("\"first_step\":3");
     rename_in_folder("vf", "wf");
     drive_expect(run("--steps 5 --checkpoint fd --resume=auto"), 78);
-    drive_says("vf, which is not there");
+    drive_expect_output("vf, which is not there");
     drive_expect(run("--steps 5 --resume=auto"), 64);
-    drive_says("--resume needs --checkpoint");
+    drive_expect_output("--resume needs --checkpoint");
 }
 
 /* A checkpoint folder belongs to one run. Another run is refused, even with the
@@ -124,11 +124,11 @@ static void keeps_runs_apart(void **state)
     (void)state;
     drive_expect(run("--steps 2 --checkpoint own --quiet"), 0);
     drive_expect(run("--steps 1 --checkpoint own --quiet"), 78);
-    drive_says("belongs to another run (newest: step 2)");
+    drive_expect_output("belongs to another run (newest: step 2)");
     drive_expect(run("--steps 1 --checkpoint own --quiet --adopt --log-dir "
                      "logown"),
                  0);
-    drive_says("own/former-1 now");
+    drive_expect_output("own/former-1 now");
     drive_await("logown/rank-0.log", "event=checkpoint_found", NULL);
     assert_true(drive_exists("own/former-1/step-00000002/manifest.json"));
     assert_true(drive_exists("own/step-00000001/manifest.json"));
@@ -151,12 +151,12 @@ static void keeps_fallbacks_apart(void **state)
     drive_expect(run("--steps 4 --checkpoint fb --checkpoint-fallback xf "
                      "--resume"),
                  78);
-    drive_says("xf belongs to another run");
-    drive_says("--adopt");
+    drive_expect_output("xf belongs to another run");
+    drive_expect_output("--adopt");
     drive_expect(run("--steps 4 --checkpoint fb --checkpoint-fallback xf "
                      "--resume --adopt --json"),
                  0);
-    drive_says("\"first_step\":1");
+    drive_expect_output("\"first_step\":1");
     assert_true(drive_exists("xf/former-1/step-00000003/manifest.json"));
 
     block_step("fc", true);
@@ -164,16 +164,16 @@ static void keeps_fallbacks_apart(void **state)
                      "--quiet"),
                  0);
     drive_expect(run("--steps 4 --checkpoint fc --resume --json"), 0);
-    drive_says("\"first_step\":3");
+    drive_expect_output("\"first_step\":3");
     rename_in_folder("yf", "zf");
     drive_expect(run("--steps 5 --checkpoint fc --resume"), 78);
-    drive_says("yf, which is not there");
+    drive_expect_output("yf, which is not there");
     drive_expect(run("--steps 5 --checkpoint fc --checkpoint-fallback zf "
                      "--resume --json"),
                  0);
     drive_expect(run("--steps 5 --checkpoint fc --checkpoint-fallback fc/"),
                  64);
-    drive_says("is the folder of --checkpoint");
+    drive_expect_output("is the folder of --checkpoint");
 }
 
 static void change_byte(const char *name)
@@ -205,24 +205,25 @@ static void resumes_from_an_older_one(void **state)
     json_value("loss", loss);
     change_byte("old/step-00000006/rank-001.safetensors");
     drive_expect("penstock checkpoints old --verify", 65);
-    drive_says("step-00000006/rank-001.safetensors: is damaged");
+    drive_expect_output("step-00000006/rank-001.safetensors: is damaged");
     drive_expect("penstock checkpoints old --pin 2 --remove 3 --json", 0);
-    drive_says("\"pinned\":true");
+    drive_expect_output("\"pinned\":true");
     assert_false(drive_exists("old/step-00000003"));
     drive_expect(run("--steps 6 --checkpoint old --resume --json --log-dir "
                      "logold"),
                  0);
-    drive_says("passed over: step-00000006/rank-001.safetensors: is damaged");
+    drive_expect_output(
+        "passed over: step-00000006/rank-001.safetensors: is damaged");
     drive_await("logold/rank-0.log", "event=checkpoint_skipped", NULL);
     json_value("loss", again);
     assert_string_equal(loss, again);
     assert_true(drive_exists("old/step-00000002"));
     drive_expect(run("--steps 6 --checkpoint old --resume=2 --json"), 0);
-    drive_says("old/former-1 now");
+    drive_expect_output("old/former-1 now");
     json_value("loss", again);
     assert_string_equal(loss, again);
     drive_expect(run("--steps 6 --checkpoint old --resume=4 --json"), 65);
-    drive_says("there are those of steps 6, 2");
+    drive_expect_output("there are those of steps 6, 2");
 }
 
 /* After a loss that is not finite, checkpoints are bad; --resume continues from
@@ -234,14 +235,14 @@ static void falls_back_to_a_good_one(void **state)
     drive_expect(run("--steps 50 --checkpoint nan --keep 1 --resume --lr 1e25 "
                      "--checkpoint-every 1"),
                  65);
-    drive_says("was not applied");
+    drive_expect_output("was not applied");
     drive_expect("penstock checkpoints nan", 0);
-    drive_says(" bad ");
+    drive_expect_output(" bad ");
     assert_true(drive_exists("nan/step-00000002/manifest.json"));
     drive_expect(run("--steps 4 --checkpoint nan --keep 1 --resume --json"), 0);
-    drive_says("passed over: step-0000000");
-    drive_says("is bad");
-    drive_says("\"first_step\":2");
+    drive_expect_output("passed over: step-0000000");
+    drive_expect_output("is bad");
+    drive_expect_output("\"first_step\":2");
 }
 
 static void names_a_bad_label(void **state)
@@ -249,9 +250,9 @@ static void names_a_bad_label(void **state)
     (void)state;
     drive_expect(run("--steps 3 --checkpoint ckbad --data bad.safetensors"),
                  65);
-    drive_says("step 1 was not applied"); /* steps count from 1 */
-    drive_says("rank 1, stage 1, microbatch 1");
-    drive_says("99");
+    drive_expect_output("step 1 was not applied"); /* steps count from 1 */
+    drive_expect_output("rank 1, stage 1, microbatch 1");
+    drive_expect_output("99");
     assert_false(drive_exists("ckbad/step-00000001"));
 }
 
@@ -265,13 +266,13 @@ static void stops_in_order(void **state)
     drive_await("logstop/rank-0.log", "event=step", NULL);
     assert_int_equal(kill(pid, SIGTERM), 0);
     drive_expect_end(pid, 143);
-    drive_says("--resume goes on from there");
+    drive_expect_output("--resume goes on from there");
     assert_true(drive_exists("ckstop"));
     drive_await("logstop/rank-0.log", "event=stopped", NULL);
     drive_expect("penstock eval tiny.plan -m 2 --data data.safetensors "
                  "--checkpoint ckstop",
                  0);
-    drive_says(" (perplexity ");
+    drive_expect_output(" (perplexity ");
 }
 
 static pid_t parent_of(pid_t pid)
@@ -320,10 +321,10 @@ static void saves_after_a_signal_to_all(void **state)
     (void)usleep(2600000);
     assert_int_equal(kill(ranks[1], SIGCONT), 0);
     drive_expect_end(client, 143);
-    drive_says("--resume goes on from there");
+    drive_expect_output("--resume goes on from there");
     drive_await("logall/rank-0.log", "event=checkpoint_saved", NULL);
     drive_expect("penstock checkpoints ckall --verify", 0);
-    drive_says(" good ");
+    drive_expect_output(" good ");
 }
 
 static void saves_elsewhere_or_later(void **state)
@@ -333,8 +334,8 @@ static void saves_elsewhere_or_later(void **state)
     (void)state;
     block_step("lost", true);
     drive_expect(run("--steps 3 --checkpoint lost --checkpoint-retry 0"), 74);
-    drive_says("the last checkpoint, of step 3, is lost");
-    drive_says("--checkpoint-fallback DIR");
+    drive_expect_output("the last checkpoint, of step 3, is lost");
+    drive_expect_output("--checkpoint-fallback DIR");
     assert_null(strstr(drive.text, "Free space")); /* space is not the cause */
     pid = drive_start(run("--steps 3 --checkpoint lost --checkpoint-retry 30 "
                           "--log-dir loglost"));
@@ -347,12 +348,12 @@ static void saves_elsewhere_or_later(void **state)
     drive_expect(run("--steps 3 --checkpoint first --checkpoint-fallback "
                      "second"),
                  0);
-    drive_says("checkpoint of step 3 saved in ");
+    drive_expect_output("checkpoint of step 3 saved in ");
     assert_true(drive_exists("second/step-00000003/manifest.json"));
     drive_expect(run("--steps 5 --checkpoint first --checkpoint-fallback "
                      "second --resume --json"),
                  0);
-    drive_says("\"first_step\":3");
+    drive_expect_output("\"first_step\":3");
     assert_true(drive_exists("first/step-00000005/manifest.json"));
     drive_expect(run("--steps 2 --checkpoint data.safetensors/x "
                      "--checkpoint-fallback third"),
@@ -370,7 +371,7 @@ static void tells_when_another_stops_it(void **state)
     drive_await("logother/rank-0.log", "event=step", NULL);
     drive_expect("penstock stop --now --socket o", 0);
     drive_expect_end(pid, 130);
-    drive_says("penstock: stopped after step");
+    drive_expect_output("penstock: stopped after step");
 }
 
 /* Waits until the rank that writes this log has made steps, sends it the
@@ -403,9 +404,9 @@ static void names_a_rank_that_stands_still(void **state)
     still = signal_rank("logstill/rank-1.log", SIGSTOP);
     drive_expect_end(pid, 1);
     (void)kill(still, SIGCONT); /* the rank has ended already if all is well */
-    drive_says("rank 0 waits ");
+    drive_expect_output("rank 0 waits ");
     /* rank 1 owes a message, or does not receive one */
-    drive_says(": rank 1 ");
+    drive_expect_output(": rank 1 ");
 }
 
 /* A run reports how a measured step was spent, and writes costs that `plan` can
@@ -432,24 +433,24 @@ static void tells_which_kernels_multiply(void **state)
     (void)state;
     assert_int_equal(setenv("OPENBLAS_CORETYPE", "Prescott", 1), 0);
     drive_expect(plan, 0);
-    drive_says("Prescott kernels (OPENBLAS_CORETYPE is set)");
+    drive_expect_output("Prescott kernels (OPENBLAS_CORETYPE is set)");
     drive_expect(run("--steps 1 --log-dir logcore"), 0);
     drive_await("logcore/rank-0.log", "event=start", NULL);
     drive_await("logcore/rank-0.log", "Prescott kernels", NULL);
     unsetenv("OPENBLAS_CORETYPE");
     drive_expect("penstock plan tiny.plan -n 2 -m 2 --dtype bf16", 0);
-    drive_says("operands rounded to bf16, multiplied in ");
+    drive_expect_output("operands rounded to bf16, multiplied in ");
     assert_int_equal(setenv("XDG_CACHE_HOME", drive.dir, 1), 0);
     drive_expect("penstock calibrate", 0);
-    drive_says("products f32 ");
-    drive_says("GB/s a core (measured); kept in ");
+    drive_expect_output("products f32 ");
+    drive_expect_output("GB/s a core (measured); kept in ");
     assert_true(drive_exists("penstock/rates"));
     drive_expect(plan, 0);
-    drive_says("GB/s a core (measured)\n");
+    drive_expect_output("GB/s a core (measured)\n");
     unsetenv("XDG_CACHE_HOME");
     drive_expect(plan, 0);
-    drive_says("times: products f32 ");
-    drive_says("kernels for ");
+    drive_expect_output("times: products f32 ");
+    drive_expect_output("kernels for ");
     if (pst_cpu_isa() != PST_ISA_ANY)
         assert_null(strstr(drive.text, "Prescott"));
     if (kept != NULL)
@@ -463,7 +464,7 @@ static void takes_replicas(void **state)
 {
     (void)state;
     drive_expect(run("--steps 1 -n 3x1"), 64);
-    drive_says("3 replicas need at least as many microbatches");
+    drive_expect_output("3 replicas need at least as many microbatches");
     drive_expect(run("--steps 1 -n 2x1"), 0);
 }
 
@@ -484,7 +485,7 @@ static void ends_when_a_rank_is_killed(void **state)
         (void)snprintf(text, sizeof(text),
                        "rank %u (stages %u) was killed by signal 9", rank,
                        rank);
-        drive_says(text);
+        drive_expect_output(text);
     }
 }
 
@@ -496,7 +497,7 @@ static void ends_when_the_process_is_killed(void **state)
     pid = drive_start(run("--steps 1000000000 --log-dir logkill"));
     kill_rank("logkill/rank-0.log");
     drive_expect_end(pid, 1);
-    drive_says("was killed by signal 9");
+    drive_expect_output("was killed by signal 9");
 }
 
 static void refuses_bad_input(void **state)
@@ -592,7 +593,7 @@ static void refuses_bad_input(void **state)
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
         drive_expect(cases[i].command, cases[i].code);
-        drive_says(cases[i].says);
+        drive_expect_output(cases[i].says);
     }
     assert_false(drive_exists("x.plan"));
 }
@@ -601,41 +602,41 @@ static void looks_at_plans(void **state)
 {
     (void)state;
     drive_expect("penstock show tiny.plan", 0);
-    drive_says("head.weight");
+    drive_expect_output("head.weight");
     drive_expect("penstock show tiny.pt2", 0);
-    drive_says("aten.embedding");
+    drive_expect_output("aten.embedding");
     drive_expect("penstock show tiny.pt2 --stages 2 --json", 0);
-    drive_says("\"stage_count\": 2");
+    drive_expect_output("\"stage_count\": 2");
     drive_expect("penstock show tiny.plan --stage 1 --json", 0);
     drive_expect("penstock show tiny.plan --modules", 0);
-    drive_says("emb");
+    drive_expect_output("emb");
     drive_expect("penstock show tiny.plan --kernels", 0);
     drive_expect("penstock show --passes", 0);
-    drive_says("drops constants");
-    drive_says("nodes        the nodes in program order");
+    drive_expect_output("drops constants");
+    drive_expect_output("nodes        the nodes in program order");
     drive_expect("penstock show --passes --json", 0);
-    drive_says("\"pass\":\"backward\"");
+    drive_expect_output("\"pass\":\"backward\"");
     drive_expect("penstock show tiny.pt2 --after targets", 0);
-    drive_says("no graph yet");
+    drive_expect_output("no graph yet");
     drive_expect("penstock show tiny.pt2 --after nodes --json", 0);
-    drive_says("\"after\":\"nodes\",\"graph\"");
+    drive_expect_output("\"after\":\"nodes\",\"graph\"");
     drive_expect("penstock show tiny.plan --after backward", 0);
-    drive_says("penstock.accumulate_grad");
+    drive_expect_output("penstock.accumulate_grad");
     drive_expect("penstock show tiny.pt2 --stages 2 --stage 1 --after operands",
                  0);
-    drive_says("list B work=");
+    drive_expect_output("list B work=");
     drive_expect("penstock show tiny.plan --after kernels --json", 0);
-    drive_says("\"after\":\"kernels\"");
+    drive_expect_output("\"after\":\"kernels\"");
     drive_expect("penstock plan tiny.plan -n 2 -m 4 --schedule gpipe "
                  "--optimizer sgd --momentum 0.9 --json",
                  0);
-    drive_says("\"arena_bytes\":");
+    drive_expect_output("\"arena_bytes\":");
     drive_expect("penstock infer tiny.plan --tokens 5 "
                  "--temperature 1 --seed 3 --json",
                  0);
-    drive_says("\"tokens\":5");
+    drive_expect_output("\"tokens\":5");
     drive_expect("penstock help run", 0);
-    drive_says("--microbatches");
+    drive_expect_output("--microbatches");
 }
 
 /* Schedules are written to a file and read back. The stages are placed in
@@ -646,7 +647,7 @@ static void runs_lists_from_a_file(void **state)
     drive_expect("penstock plan tiny.plan -n 2 -m 4 --schedule zb-h1 "
                  "--place 0=1,1=0 --csv lists.csv",
                  0);
-    drive_says("not where zb-h1 has them");
+    drive_expect_output("not where zb-h1 has them");
     drive_expect("penstock verify tiny.plan -n 2 -m 4 --schedule csv:lists.csv",
                  0);
     drive_expect("penstock run tiny.plan -n 2 --transport self -m 4 --steps 2 "
@@ -654,12 +655,12 @@ static void runs_lists_from_a_file(void **state)
                  0);
     drive_expect("penstock plan tiny.plan -n 2 -m 3 --schedule csv:lists.csv",
                  65);
-    drive_says("set --microbatches so");
+    drive_expect_output("set --microbatches so");
     drive_expect("penstock run tiny.plan -n 2x2 --transport self -m 4 "
                  "--schedule csv:lists.csv --data data.safetensors",
                  65);
-    drive_says("4 microbatches of each of the 2 replicas, not 2");
-    drive_says("set it to 8");
+    drive_expect_output("4 microbatches of each of the 2 replicas, not 2");
+    drive_expect_output("set it to 8");
 }
 
 /* Errors in a schedule file are reported with their line. */
@@ -693,7 +694,7 @@ static void names_the_line_of_a_fault(void **state)
                            : "penstock plan tiny.plan -n 2 -m 2 --schedule "
                              "csv:bad.csv",
                      65);
-        drive_says(faults[i].says);
+        drive_expect_output(faults[i].says);
     }
 }
 

@@ -23,7 +23,8 @@ static const char *join(const char *before, const char *more)
     return ret;
 }
 
-static void refuse(const char *before, const char *more, const char *why)
+static void expect_refusal(const char *before, const char *more,
+                           const char *why)
 {
     const char *ret = "same";
 
@@ -46,11 +47,11 @@ static void joins_sets(void **state)
     assert_string_equal(join("w=a;c=b", "w=d"), "w=d;c=b");
     assert_string_equal(join("w=a;c=b", "w=a;c=b"), "w=a;c=b");
     assert_string_equal(join(NULL, "dir/w=a"), "dir/w=a");
-    refuse("a.bin", "w=a", "of several sets, each");
-    refuse("w=a", "a.bin", "of several sets, each");
-    refuse(NULL, "w=", "not NAME=FILES");
-    refuse("w=a", "c=b;d", "not NAME=FILES");
-    refuse(NULL, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa=b", "letters");
+    expect_refusal("a.bin", "w=a", "of several sets, each");
+    expect_refusal("w=a", "a.bin", "of several sets, each");
+    expect_refusal(NULL, "w=", "not NAME=FILES");
+    expect_refusal("w=a", "c=b;d", "not NAME=FILES");
+    expect_refusal(NULL, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa=b", "letters");
     assert_int_equal(
         pstd_sets_read("x", "w=a;code-2=b,c", &arena, &sets, &diag), PST_OK);
     assert_int_equal(sets.n, 2);
@@ -76,7 +77,7 @@ static void prefers_files(void **state)
     fclose(f);
     assert_int_equal(chdir(dir), 0);
     assert_string_equal(join("other.bin", "w=a"), "w=a");
-    refuse("c=b", "w=a", "of several sets, each");
+    expect_refusal("c=b", "w=a", "of several sets, each");
     assert_int_equal(chdir(back), 0);
     unlink(path);
     rmdir(dir);

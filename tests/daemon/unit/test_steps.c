@@ -66,7 +66,7 @@ struct sums {
     double loss;
 };
 
-static bool sum_up(void *ctx, const struct pstd_steps_record *r)
+static bool add_record(void *ctx, const struct pstd_steps_record *r)
 {
     struct sums *s = ctx;
 
@@ -84,7 +84,8 @@ static struct sums read_all(const char *path, struct pstd_steps_counts *counts)
     struct pstd_steps h;
 
     assert_int_equal(pstd_steps_open(path, &h, &diag), PST_OK);
-    assert_int_equal(pstd_steps_each(&h, sum_up, &s, counts, &diag), PST_OK);
+    assert_int_equal(pstd_steps_each(&h, add_record, &s, counts, &diag),
+                     PST_OK);
     pstd_steps_close(&h);
     return s;
 }

@@ -83,7 +83,7 @@ static uint32_t checksum(const uint8_t *data, size_t size)
 
 /* Corrects the checksums of stored entries: otherwise nearly every change would
  * end at the comparison of checksums. */
-static void heal(uint8_t *data, size_t size)
+static void fix_checksums(uint8_t *data, size_t size)
 {
     static const uint8_t central[] = {'P', 'K', 1, 2};
 
@@ -139,7 +139,7 @@ bool fuzz_model(const uint8_t *data, size_t size)
     enum pst_status status;
 
     pst_diag_init(&diag);
-    heal(copy, size);
+    fix_checksums(copy, size);
     status = pst_model_open(fuzz_file(copy, size), &model, &diag);
     free(copy);
     if (status != PST_OK)

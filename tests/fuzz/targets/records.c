@@ -94,7 +94,7 @@ static bool use_plan(const uint8_t *data, size_t size)
 
 /* Sets the version to ours and the digest to that of the body, or of the text
  * that lines and runs unfold to. */
-static bool heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
+static bool fix_plan(Penstock__Plan__PlanFile *file, char digest[33])
 {
     struct pst_folded folded = {0};
     struct pst_str body = {0};
@@ -132,7 +132,7 @@ bool fuzz_plan(const uint8_t *data, size_t size)
                       &limits, &diag) != PST_OK)
         return ret;
     file = penstock__plan__plan_file__unpack(NULL, size, data);
-    if (file != NULL && heal_plan(file, digest)) {
+    if (file != NULL && fix_plan(file, digest)) {
         char *old = file->digest;
         uint8_t *packed;
 

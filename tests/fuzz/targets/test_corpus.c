@@ -35,7 +35,7 @@ static size_t input_size;
 
 /* Saves the current input when the process crashes. The calls are not
  * async-signal-safe, but the process ends anyway. */
-static void keep(int number)
+static void save_input(int number)
 {
     static char path[128] = "/tmp/pst-finding-";
     FILE *file;
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     size_t n = 0;
 
     for (size_t i = 0; i < PST_COUNT(fatal); i++)
-        (void)signal(fatal[i], keep);
+        (void)signal(fatal[i], save_input);
     if (argc > 2)
         return try_files(argc, argv);
     (void)clock_gettime(CLOCK_REALTIME, &time);

@@ -24,7 +24,7 @@ def contexts():
         lambda *args, **options: CheckpointPolicy.PREFER_RECOMPUTE)
 
 
-def again(module, x):
+def call_checkpointed(module, x):
     return checkpoint(module, x, use_reentrant=False, context_fn=contexts)
 
 
@@ -45,7 +45,7 @@ class Layer(nn.Module):
 
     def forward(self, x):
         y = self.norm(x)
-        y = again(self.inner, y) if self.nested else self.inner(y)
+        y = call_checkpointed(self.inner, y) if self.nested else self.inner(y)
         return x + self.drop(torch.sin(y))
 
 
@@ -56,7 +56,8 @@ class Model(nn.Module):
         self.parts = nn.ModuleList([Layer(False), Layer(True), Layer(False)])
 
     def forward(self, x):
-        y = again(self.parts[1], again(self.parts[0], self.first(x)))
+        y = call_checkpointed(self.parts[0], self.first(x))
+        y = call_checkpointed(self.parts[1], y)
         return self.last(self.parts[2](y))
 
 

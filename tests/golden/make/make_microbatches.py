@@ -42,7 +42,7 @@ def thinned(tensor):
     return (flat[::EVERY] if len(flat) > LARGE else flat).clone()
 
 
-def tie(module, aliases):
+def tie_names(module, aliases):
     """Makes the names of a shared tensor one parameter again."""
     for group in aliases:
         owner, _, name = group[0].rpartition(".")
@@ -55,7 +55,7 @@ def tie(module, aliases):
 def steps(program, golden, facts, count):
     """Runs `count` microbatches. Returns {name: value}."""
     module = program.module()
-    tie(module, facts["aliases"])
+    tie_names(module, facts["aliases"])
     names = program.graph_signature.user_inputs
     losses, outputs = [], []
     for k in range(count):

@@ -115,8 +115,8 @@ static unsigned count_targets(const char *set, unsigned from, unsigned to)
     return n;
 }
 
-static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
-                             struct pst_diag *d)
+static enum pst_status set_weight(void *ctx, uint64_t step, double *ret,
+                                  struct pst_diag *d)
 {
     const struct fill *fill = ctx;
 
@@ -207,10 +207,10 @@ static void weights_are_as_asked_for(void **state)
         sum += 0.25 * loss_of(dump, "losses", k);
     assert_true(fabs(sum - loss_of(dump, "loss", 0)) < 1e-6);
     pst_dump_free(dump);
-    u.options.weigh = weigh;
+    u.options.weigh = set_weight;
     u.options.weigh_ctx = &fill;
     dump = step_run(u.larger, &u.options, fill_part, &fill);
-    assert_ok(weigh(&fill, 0, weights, &diag), &diag);
+    assert_ok(set_weight(&fill, 0, weights, &diag), &diag);
     sum = 0;
     for (int k = 0; k < 4; k++)
         sum += weights[k] / all * loss_of(dump, "losses", k);
