@@ -259,6 +259,52 @@ static enum pst_status claim_folder(penstock_session *s, const char *folder,
     return PST_OK;
 }
 
+/* Sets *ret to the latest step that has a checkpoint in the folder; 0: none. */
+static enum pst_status find_newest_step(const char *folder, uint64_t *ret,
+                                        struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    const enum pst_status status =
+        pst_checkpoint_table(folder, false, &rows, diag);
+
+    *ret = rows.n > 0 ? rows.at[0].step : 0;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+/* Moves checkpoints after the current step into folder/former-N: the session
+ * has gone back from them with penstock_load, and otherwise they would stay the
+ * newest. Refuses if another program has made them. */
+static enum pst_status set_later_aside(penstock_session *s, const char *folder,
+                                       struct pst_diag *diag)
+{
+    struct pst_checkpoint_former former = {0};
+    struct pst_str text = {0};
+    uint64_t newest;
+    enum pst_status status = find_newest_step(folder, &newest, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (newest > s->newest)
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                            "the folder %.500s has a checkpoint of step %llu, "
+                            "which another program has made: go on from it "
+                            "with penstock_load, or save to another folder",
+                            folder, (unsigned long long)newest);
+    if (newest > s->step)
+        status = pst_checkpoint_set_aside(folder, s->step, &former, diag);
+    if (status != PST_OK || former.n == 0)
+        return status;
+    pst_str_addf(&text,
+                 "the run has gone back to step %llu: %u later checkpoints, up "
+                 "to step %llu, are now in %s/%s",
+                 (unsigned long long)s->step, former.n,
+                 (unsigned long long)former.step, folder, former.folder);
+    pstl_send_note(&s->messages, pst_str_text(&text));
+    pst_str_fini(&text);
+    return PST_OK;
+}
+
 /* Takes ownership of the folder, or checks that the session still has it. */
 static enum pst_status ensure_claim(penstock_session *s, const char *folder,
                                     struct pst_diag *diag)
@@ -275,9 +321,12 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
     if (!pstl_is_first(s))
         return PST_OK;
     if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
-        return claim_folder(s, folder, diag);
-    status = pst_checkpoint_still_own(s->owner, diag);
-    return status == PST_OK ? pst_checkpoint_own_again(s->owner, diag) : status;
+        status = claim_folder(s, folder, diag);
+    else
+        status = pst_checkpoint_still_own(s->owner, diag);
+    if (status == PST_OK)
+        status = pst_checkpoint_own_again(s->owner, diag);
+    return status == PST_OK ? set_later_aside(s, folder, diag) : status;
 }
 
 int penstock_save(penstock_session *session, const char *folder,
@@ -299,6 +348,8 @@ int penstock_save(penstock_session *session, const char *folder,
             pst_engine_save(session->engine, folder, session->step,
                             (unsigned)session->config.keep, &note, &diag),
             &diag);
+    if (status == PST_OK)
+        session->newest = PST_MAX(session->newest, session->step);
     if (status == PST_OK && bad[0] != '\0') {
         struct pst_str text = {0};
 
@@ -372,7 +423,10 @@ int penstock_load(penstock_session *session, const char *folder,
     }
     if (status == PST_OK && pstl_is_first(session)) {
         struct pst_checkpoint_run whose = {0};
+        uint64_t newest = info.step;
 
+        if (find_newest_step(folder, &newest, NULL) == PST_OK)
+            session->newest = PST_MAX(session->newest, newest);
         /* Later saves to that folder continue its run. */
         if (pst_checkpoint_whose(folder, &whose, NULL) == PST_OK &&
             whose.name[0] != '\0')

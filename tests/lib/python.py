@@ -216,6 +216,45 @@ def page(root):
     assert names["weight"].shape == (16, 5)
 
 
+def goes_back(penstock, path, given, folder):
+    """A session that has gone back with load leaves no later checkpoints in
+    the folder; those of another program it does not touch."""
+    good, other = (os.path.join(folder, n) for n in ("good", "other"))
+
+    def saved():
+        return sorted(n for n in os.listdir(other) if n.startswith("step-"))
+
+    def train(session, n):
+        for _ in range(n):
+            session.train_step(*given.values())
+
+    with penstock.Model(path, stages=2) as model, \
+            model.session(**OPTIONS) as session:
+        train(session, 1)
+        session.save(good)
+        for _ in range(2):
+            train(session, 1)
+            session.save(other)
+        assert session.load(good) == 1
+        train(session, 1)
+        session.save(other)
+        assert saved() == ["step-00000002"], saved()
+        assert os.listdir(os.path.join(other, "former-1")) == ["step-00000003"]
+    with penstock.Model(path, stages=2) as model, \
+            model.session(**OPTIONS) as late:
+        assert late.load(other) == 2
+        with penstock.Model(path, stages=2) as same, \
+                same.session(**OPTIONS) as quick:
+            assert quick.load(other) == 2
+            train(quick, 2)
+            quick.save(other)
+        for n in 1, 2:  # before and after the other one's step
+            train(late, n)
+            error = fails(penstock.Error, late.save, other)
+            assert error.id == "checkpoint.other-run", error
+            assert saved() == ["step-00000002", "step-00000004"], saved()
+
+
 def refusals(penstock, model, session, given):
     given = list(given.values())
     fails(TypeError, session.train_step, *given[:3])
@@ -272,6 +311,7 @@ def main():
         assert losses == in_c(drive, path, given, folder), losses
         state(penstock, session, given, folder, losses)
         callbacks(session, given, folder, losses)
+        goes_back(penstock, path, given, folder)
         refusals(penstock, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)

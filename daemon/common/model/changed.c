@@ -17,6 +17,42 @@ static const struct pst_plan_param *find_param(const struct pst_plan *plan,
     return i >= 0 ? &plan->params.at[i] : NULL;
 }
 
+static const struct pst_meta *find_meta(const struct pst_plan *plan,
+                                        const char *fqn)
+{
+    const struct pst_plan_param *param = find_param(plan, fqn);
+
+    return param != NULL ? &param->meta : NULL;
+}
+
+/* Checks that the matrices of each adapter still fit each other: a cast gives
+ * frozen ones another dtype, and only rounds trained ones. Plans are read with
+ * the same check, so no checkpoint could be resumed otherwise. */
+static enum pst_status check_adapters(const struct pst_plan *plan,
+                                      struct pst_diag *diag)
+{
+    const struct pst_adapters *adapters = pst_plan_adapters(plan);
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < adapters->n && status == PST_OK; i++) {
+        const struct pst_adapter *a = &adapters->at[i];
+        const struct pst_meta *down = find_meta(plan, a->down);
+        const struct pst_meta *up = find_meta(plan, a->up);
+
+        if (down != NULL && up != NULL && down->dtype != up->dtype)
+            return pst_diag_set(diag, PST_E_LORA_CONFIG,
+                                "the two matrices of the adapter of "
+                                "\"%.200s\" would be of %s and %s: freeze "
+                                "both or neither of them before a cast, and "
+                                "cast both",
+                                a->module, pst_dtype_name(down->dtype),
+                                pst_dtype_name(up->dtype));
+        status =
+            pst_adapter_check(a, find_meta(plan, a->weight), down, up, diag);
+    }
+    return status;
+}
+
 enum pst_status pstd_changed_complete(struct pstd_changed_plan *ret,
                                       const struct pst_batch *before,
                                       const struct pst_plan *base,
@@ -35,7 +71,9 @@ enum pst_status pstd_changed_complete(struct pstd_changed_plan *ret,
     }
     memcpy(to->base_digest, base->model_digest, sizeof(to->base_digest));
     memcpy(to->base_identity, base->identity, sizeof(to->base_identity));
-    status = pst_plan_digest(to, diag);
+    status = check_adapters(to, diag);
+    if (status == PST_OK)
+        status = pst_plan_digest(to, diag);
     if (status != PST_OK)
         return status;
     ret->batch = (struct pst_batch){.plan = to,

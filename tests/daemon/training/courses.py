@@ -10,6 +10,8 @@ unreported  a job dies when it has saved a change and has not reported that: the
          change is not among those that are undone
 unread   the folder of checkpoints is missing when a run goes back to one, with
          and without a second folder
+adapters a cast that would give the two matrices of an adapter different dtypes
+         is refused; one that does not can be resumed
 """
 import math
 import os
@@ -28,21 +30,21 @@ from evaluate import write_data  # noqa: E402  pylint: disable=C0413
 class Bench(job.Bench):
     def __init__(self, penstock, late, module, folder):
         super().__init__(penstock, folder)
-        self.module = module
+        self.late, self.module = late, module
         self.call("split", late, "-o", "late.plan")
         write_data(self.path("data.safetensors"), 1, x=[20, 4], wanted=[20, 4])
 
-    def words(self, name, *more):
-        return ["run", "late.plan", "-m", "2", "--transport", "self", "--data",
+    def words(self, name, *more, plan="late.plan"):
+        return ["run", plan, "-m", "2", "--transport", "self", "--data",
                 "data.safetensors", "--steps", "6", "--checkpoint", name,
                 "--log-dir", name + "-log", "--job", name, "--quiet", *more]
 
-    def gated(self, name, *more, **env):
+    def gated(self, name, *more, plan="late.plan", **env):
         """Begins a job that waits before its first step."""
         self.gate(0)
         if os.path.exists(self.path("gate.at")):
             os.remove(self.path("gate.at"))
-        return self.begin(*self.words(name, *more), **env,
+        return self.begin(*self.words(name, *more, plan=plan), **env,
                           PENSTOCK_GATE=self.path("gate"))
 
     def losses(self, name):
@@ -113,10 +115,31 @@ def unread(b):
         assert b.weights(name) == b.weights("whole")
 
 
+def adapters(b):
+    """A cast gives frozen matrices another dtype, and only rounds those that
+    are trained."""
+    b.call("split", b.late, "-o", "lora.plan", "--lora", "fc:rank=2")
+    for n, (frozen, cast, code) in enumerate([
+            ("*lora_A*", "fc", 65), ("*lora_B*", "fc", 65),
+            ("*lora*", "fc.lora_A.default.weight", 65), ("*lora*", "fc", 0)]):
+        name = f"lora-{n}"
+        run = b.gated(name, plan="lora.plan")
+        b.paused_after(2, name)
+        b.call("freeze", frozen, "--job", name)
+        said = b.call("attr", "cast", cast, "bf16", "--job", name, code=code)
+        assert code == 0 or "freeze both or neither" in said, said
+        b.call("resume", "--job", name)
+        b.gate(6)
+        b.ended(run)
+        b.call(*b.words(name, "--resume", "--steps", "8", plan="lora.plan"))
+        b.call("eval", "lora.plan", "--data", "data.safetensors",
+               "--checkpoint", name)
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*map(os.path.abspath, sys.argv[1:4]), folder) as b:
-        for part in inputs, unreported, unread:
+        for part in inputs, unreported, unread, adapters:
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
