@@ -28,10 +28,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import job  # noqa: E402
 import chaos  # noqa: E402
 import clients  # noqa: E402
+import patience  # noqa: E402
 import restarts  # noqa: E402
 
 RANKS, NAME = 4, "job"
-WATCHDOG_S = 5 if int(sys.argv[3]) >= 20 else 3
+WATCHDOG_S = 5 if int(sys.argv[3]) >= 20 else int(patience.WATCHDOG)
 P50_S, P99_S, VERDICT_S = 4, 8, 2
 
 

@@ -87,6 +87,16 @@ def lost(b):
     assert " signal=SIGCONT by=launcher " in line, line
 
 
+def swept(b):
+    """Waits until a start finds no folder of a rank: one that mpirun has
+    killed may die later than mpirun."""
+    def is_swept():
+        b.call(*words("swept", 1), "--adopt")
+        return not os.listdir(b.path("penstock"))
+
+    patience.wait_until(is_swept, "the folders of killed ranks", every=.5)
+
+
 def main():
     penstock, tiny = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
@@ -95,6 +105,7 @@ def main():
         clients.write_data(b.path("data.safetensors"))
         stopped(b)
         lost(b)
+        swept(b)
         b.no_files_left()
     print("ok")
 

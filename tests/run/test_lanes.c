@@ -144,13 +144,20 @@ static void a_failure_stops_all(void **state)
     job_fini(&job);
 }
 
+#define MAX_SLEEP_MS 300000
+
+static atomic_bool awake; /* ends the sleep of sleep_once */
+
+/* Sleeps in its first call until the test has seen what that causes. */
 static void sleep_once(const struct pst_call *call)
 {
     static atomic_bool slept;
 
     (void)call;
-    if (!atomic_exchange(&slept, true))
-        (void)usleep(6000000);
+    if (atomic_exchange(&slept, true))
+        return;
+    for (unsigned i = 0; i < MAX_SLEEP_MS / 10 && !atomic_load(&awake); i++)
+        (void)usleep(10000);
 }
 
 /* A kernel of rank 1 runs for longer than the limit: rank and action are named.
@@ -165,8 +172,7 @@ static void names_who_is_stuck(void **state)
 
     (void)state;
     options.side_by_side = true;
-    /* A limit in seconds: longer than a rank waits at a time, shorter than
-     * sleep_once sleeps. */
+    /* A limit in seconds, longer than a rank waits at a time. */
     options.watchdog = 1;
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
@@ -182,6 +188,7 @@ static void names_who_is_stuck(void **state)
                            "microbatch 0"));
     assert_non_null(strstr(job.net.diag.text, "rank 0 waits to run"));
     assert_true(pst_engine_is_stuck(job.engine));
+    atomic_store(&awake, true);
     job_fini(&job);
 }
 
