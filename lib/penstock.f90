@@ -87,11 +87,38 @@ module penstock
         logical :: applied
     end type
 
+    abstract interface
+        ! Writes an input of a microbatch, whose numbers count from 1; step:
+        ! number of finished steps. values: the memory, without gaps; shape: the
+        ! model's. An array that
+        !     call c_f_pointer(values, a, shape(size(shape):1:-1))
+        ! associates has the model's indices in reverse order: a(feature, row).
+        ! failed = .true. fails the step on all ranks. Called as
+        ! penstock_fill_fn, also by threads of the library. It should be a
+        ! procedure of a module: for one that a program contains, gfortran needs
+        ! an executable stack.
+        subroutine penstock_fill(step, microbatch, input, values, shape, failed)
+            import :: c_ptr, int64
+            integer(int64), intent(in) :: step
+            integer, intent(in) :: microbatch, input
+            type(c_ptr), intent(in) :: values
+            integer(int64), intent(in) :: shape(:)
+            logical, intent(inout) :: failed
+        end subroutine
+    end interface
+
+    ! The argument of run_fill.
+    type :: fill_holder
+        procedure(penstock_fill), pointer, nopass :: fill
+    end type
+
     public :: penstock_version, penstock_open, penstock_close, penstock_count, &
         penstock_describe, penstock_find, penstock_session_new, &
         penstock_session_free, penstock_session_count, &
         penstock_session_describe, penstock_train_step, &
-        penstock_forward_backward, penstock_update, penstock_forward, &
+        penstock_train_step_fill, penstock_forward_backward, &
+        penstock_forward_backward_fill, penstock_fill, penstock_update, &
+        penstock_forward, &
         penstock_evaluate, penstock_output, penstock_get, penstock_set, &
         penstock_gradient, penstock_set_gradient, penstock_input_gradient, &
         penstock_swap, &
@@ -465,6 +492,64 @@ contains
         s = no_step()
         code = c_forward_backward(session%handle, to_pointers(inputs, dl), &
                                   size(inputs, kind=c_size_t), s, c)
+        call give_step(s, step)
+        call finish(code, c, error)
+    end subroutine
+
+    function run_fill(ctx, step, microbatch, input, dst) bind(c) result(code)
+        type(c_ptr), value :: ctx
+        integer(c_int64_t), value :: step
+        integer(c_int32_t), value :: microbatch, input
+        type(c_tensor), intent(in) :: dst
+        integer(c_int) :: code
+        type(fill_holder), pointer :: holder
+        integer(c_int64_t), pointer :: sizes(:)
+        logical :: failed
+
+        call c_f_pointer(ctx, holder)
+        call c_f_pointer(dst%shape, sizes, [dst%ndim])
+        failed = .false.
+        call holder%fill(step, microbatch + 1, input + 1, dst%data, sizes, &
+                         failed)
+        code = merge(1, 0, failed)
+    end function
+
+    ! penstock_train_step with inputs that a procedure writes.
+    subroutine penstock_train_step_fill(session, fill, step, error)
+        type(penstock_session), intent(in) :: session
+        procedure(penstock_fill) :: fill
+        type(penstock_step), intent(out) :: step
+        type(penstock_error), intent(out), optional :: error
+        type(fill_holder), target :: holder
+        type(c_step) :: s
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        s = no_step()
+        holder%fill => fill
+        code = c_train_step_fill(session%handle, c_funloc(run_fill), &
+                                 c_loc(holder), s, c)
+        call give_step(s, step)
+        call finish(code, c, error)
+    end subroutine
+
+    ! penstock_forward_backward with inputs that a procedure writes.
+    subroutine penstock_forward_backward_fill(session, fill, step, error)
+        type(penstock_session), intent(in) :: session
+        procedure(penstock_fill) :: fill
+        type(penstock_step), intent(out) :: step
+        type(penstock_error), intent(out), optional :: error
+        type(fill_holder), target :: holder
+        type(c_step) :: s
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        s = no_step()
+        holder%fill => fill
+        code = c_forward_backward_fill(session%handle, c_funloc(run_fill), &
+                                       c_loc(holder), s, c)
         call give_step(s, step)
         call finish(code, c, error)
     end subroutine

@@ -161,6 +161,24 @@ module penstock_c
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function
+        function c_train_step_fill(session, fill, ctx, ret, error) &
+            bind(c, name='penstock_train_step_fill') result(code)
+            import
+            type(c_ptr), value :: session, ctx
+            type(c_funptr), value :: fill
+            type(c_step), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_forward_backward_fill(session, fill, ctx, ret, error) &
+            bind(c, name='penstock_forward_backward_fill') result(code)
+            import
+            type(c_ptr), value :: session, ctx
+            type(c_funptr), value :: fill
+            type(c_step), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
         function c_forward_backward(session, inputs, n, ret, error) &
             bind(c, name='penstock_forward_backward') result(code)
             import

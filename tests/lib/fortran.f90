@@ -3,21 +3,81 @@
 ! The module penstock on arrays of all types and ranks: fortran ARRAYS.pt2
 ! FOLDER. The model is that of tests/golden/make/make_arrays.py, which printed
 ! PyTorch's losses, scale and weight.
+module rows
+    use, intrinsic :: iso_c_binding, only: c_associated, c_f_pointer, c_ptr
+    use, intrinsic :: iso_fortran_env
+    implicit none
+    integer, parameter :: n = 4 ! rows of a step: two microbatches
+    real(real32), target :: a(n, 3, 4, 5)
+    real(real64), target :: b(n, 3, 4)
+    integer(int32), target :: c(n, 3)
+    integer(int64), target :: d(n)
+
+contains
+    ! The rows of a microbatch; the number of the step is that of the checkpoint
+    ! and one more.
+    subroutine write_rows(step, microbatch, input, values, shape, failed)
+        integer(int64), intent(in) :: step
+        integer, intent(in) :: microbatch, input
+        type(c_ptr), intent(in) :: values
+        integer(int64), intent(in) :: shape(:)
+        logical, intent(inout) :: failed
+        real(real32), pointer :: to_a(:, :, :, :)
+        real(real64), pointer :: to_b(:, :, :)
+        integer(int32), pointer :: to_c(:, :)
+        integer(int64), pointer :: to_d(:)
+        integer :: first, last, row
+
+        first = (microbatch - 1)*int(shape(1)) + 1
+        last = first + int(shape(1)) - 1
+        failed = step < 2 .or. step > 3 .or. last > n
+        if (failed) return
+        select case (input)
+        case (1)
+            call c_f_pointer(values, to_a, shape(4:1:-1))
+            do row = first, last
+                to_a(:, :, :, row - first + 1) = &
+                    reshape(a(row, :, :, :), [5, 4, 3], order=[3, 2, 1])
+            end do
+        case (2)
+            call c_f_pointer(values, to_b, shape(3:1:-1))
+            do row = first, last
+                to_b(:, :, row - first + 1) = transpose(b(row, :, :))
+            end do
+        case (3)
+            call c_f_pointer(values, to_c, shape(2:1:-1))
+            to_c = transpose(c(first:last, :))
+        case (4)
+            call c_f_pointer(values, to_d, shape)
+            to_d = d(first:last)
+        end select
+    end subroutine
+
+    subroutine broken(step, microbatch, input, values, shape, failed)
+        integer(int64), intent(in) :: step
+        integer, intent(in) :: microbatch, input
+        type(c_ptr), intent(in) :: values
+        integer(int64), intent(in) :: shape(:)
+        logical, intent(inout) :: failed
+
+        failed = step >= 0 .and. microbatch > 0 .and. input > 0 .and. &
+            c_associated(values) .and. size(shape) > 0
+    end subroutine
+end module
+
 program fortran
     use, intrinsic :: iso_fortran_env
     use penstock
+    use rows
     implicit none
-    integer, parameter :: n = 4 ! rows of a step: two microbatches
     real(real64), parameter :: by_pytorch(4) = [35.5286979675293_real64, &
         32.007110595703125_real64, 28.86567497253418_real64, &
         26.058847427368164_real64]
     character(24), parameter :: options(6) = [character(24) :: &
         'microbatches=2', 'optimizer=sgd', 'lr=1e-3', 'threads=1', 'ranks=2', &
         'input-gradients=a']
-    real(real32), target :: a(n, 3, 4, 5), wide(2*n, 3, 9, 5)
-    real(real64), target :: b(n, 3, 4), turned(4, 3, n)
-    integer(int32), target :: c(n, 3)
-    integer(int64), target :: d(n)
+    real(real32), target :: wide(2*n, 3, 9, 5)
+    real(real64), target :: turned(4, 3, n)
     type(penstock_model) :: model
     type(penstock_session) :: session
     type(penstock_tensor) :: inputs(4)
@@ -188,6 +248,7 @@ contains
     subroutine state()
         real(real32), target :: weight(3, 4, 5), other(3, 4, 5), scale, old
         integer(int64) :: done
+        type(penstock_error) :: error
 
         call penstock_get(session, 'weight', penstock_tensor(weight))
         call check(abs(weight(3, 1, 2) - .6808227) < 1e-6, 'weight')
@@ -200,10 +261,16 @@ contains
         call check(abs(scale - 8) <= 0, 'scale that was set')
         call penstock_load(session, trim(folder)//'/checkpoint', done)
         call check(done == 2, 'load')
-        do k = 3, 4
-            call penstock_train_step(session, inputs, step)
-            call check(abs(step%loss - losses(k)) <= 0, 'the same loss again')
-        end do
+        call penstock_train_step_fill(session, broken, step, error)
+        call check(error%id == 'library.callback', 'a callback that fails')
+        call penstock_train_step_fill(session, write_rows, step)
+        call check(abs(step%loss - losses(3)) <= 0, 'the same loss again')
+        call penstock_forward_backward_fill(session, broken, step, error)
+        call check(error%id == 'library.callback', 'a callback that fails')
+        call penstock_forward_backward_fill(session, write_rows, step)
+        call check(step%step == 3 .and. .not. step%applied, 'half a step')
+        call penstock_update(session, step)
+        call check(abs(step%loss - losses(4)) <= 0, 'the same loss again')
         call penstock_get(session, 'weight', penstock_tensor(other))
         call check(all(abs(other - weight) <= 0), 'the same weight again')
     end subroutine
