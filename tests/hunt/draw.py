@@ -200,6 +200,16 @@ class Drawn:
                     if self.about["tokens"] else []))]
         if self.some(.15):
             words += ["--stash", "ram", "--stash-keep", "1"]
+        if len(cuts) + 1 > ranks > 1 and self.some(.3):
+            # one stage more for one of the ranks
+            most = rng.randrange(ranks)
+            at, pairs = 0, []
+            for rank in range(ranks):
+                for _ in range(1 + (len(cuts) + 1 - ranks) * (rank == most)):
+                    pairs.append(f"{at}={rank}")
+                    at += 1
+            words[words.index("--schedule") + 1] = rng.choice(["1f1b", "gpipe"])
+            words += ["--place", ",".join(pairs)]
         words += self.shard()
         for p, *more in ((.15, "--verify"), (.1, "--compare-replicas", "3"),
                          (.2, "--data-at", "first"), (.1, "--log-every", "1")):
@@ -248,7 +258,10 @@ class Drawn:
 
     def fault(self, flag):
         """Returns the environment of a start that can be killed at a point by
-        the file `flag`, and whether a save passes that point."""
+        the file `flag`, and whether a save passes that point; None: saves are
+        slow instead."""
+        if self.some(.2):
+            return {"PENSTOCK_FAULT": "shard:1+:60"}, None
         saves = self.some(.6)
         point = self.rng.choice(SAVING if saves else STEPPING)
         env = {"PENSTOCK_FAULT": f"{point}:1+:kill",

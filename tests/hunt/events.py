@@ -63,6 +63,22 @@ class Life(Job):
         self.change(n, ["swap", name, f"m/{self.d.name}.{name}.pt2", *state],
                     (65,))
 
+    def two(self, n):
+        """Two clients change the job after the same step."""
+        d = self.d
+        text = self.rng.choice([x for x in SETS if x not in (
+            "steps", "clip-norm=0.4")])
+        name = self.rng.choice(d.about["swaps"])
+        others = self.rng.choice([
+            ["freeze", self.rng.choice(d.about["patterns"])],
+            ["attr", "cast", self.rng.choice(d.about["params"]), "bf16"],
+            ["swap", name, f"m/{d.name}.{name}.pt2"]])
+        if "rollback" in d.base:
+            return
+        pair = [["set", *text.split()], others]
+        self.rng.shuffle(pair)
+        self.both(n, *pair)
+
     # --- what changes no number ---------------------------------------------
 
     def hold(self, n):
@@ -208,6 +224,39 @@ class Life(Job):
         self.g.note(f"kill -9 $(pid {rank})")
         self.died(lambda: os.kill(self.g.pid_of(rank), signal.SIGKILL))
 
+    def torn(self, n):
+        """Kills rank 0 while it has a request for a change."""
+        self.reach(n)
+        client = self.requested(["attr", "set", self.d.about["params"][0],
+                                 "0.3"], n, opens=False)
+        self.g.note("kill -9 $(pid 0)")
+        self.died(lambda: os.kill(self.g.pid_of(0), signal.SIGKILL))
+        if self.g.wait(client, "attr set").returncode == 0:
+            raise Broken("a change was answered that was not made")
+
+    def twice(self, n):
+        """Kills rank 0, and once more when it has been started again."""
+        if not self.supervised or self.d.stays:
+            return
+        self.reach(n)
+        pid = self.g.pid_of(0)
+        self.g.note("kill -9 $(pid 0); sleep .2; kill -9 $(pid 0)")
+
+        def happen():
+            os.kill(pid, signal.SIGKILL)
+            self.g.until(lambda: self.g.pid_of(0) != pid, "another start",
+                         self.run)
+            os.kill(self.g.pid_of(0), signal.SIGKILL)
+            self.g.until(lambda: len(self.supervisor("job_restart")) >= 2,
+                         "two restarts", self.run)
+            self.seen = len(self.g.lines())
+        self.restarts = len(self.supervisor("job_restart"))
+        self.died(happen)
+
+    def supervisor(self, event):
+        return [x for x in self.g.lines(name="supervisor")
+                if x["event"] == event][getattr(self, "restarts", 0):]
+
     def launcher(self, n):
         """Kills mpirun; without it the rank."""
         self.reach(n + 1)
@@ -244,6 +293,8 @@ class Life(Job):
 
     def fault(self, n):
         """Kills a rank at a point of a save or of a step."""
+        if self.faulty_saves is None:
+            return
         self.reach(n)
 
         def happen():
@@ -370,7 +421,8 @@ class Life(Job):
               ["swap"] * 2 + ["hold", "get", "checkpoint", "checkpoint",
                               "status", "beside", "refused", "stop", "stop",
                               "kill", "kill", "launcher", "client", "fault",
-                              "fault", "away", "back", "full", "pin", "warned"])
+                              "fault", "away", "back", "full", "pin", "warned", "two",
+                              "torn", "twice"])
 
     def live(self):
         """Lets the life happen. Returns False if it was refused."""
@@ -382,6 +434,9 @@ class Life(Job):
         self.begin()
         if not self.await_start():
             return False
+        if self.supervised and d.some(.4):
+            self.watching = self.run, self.g.start(
+                "watch", "--job", "life", "--from", "1", "--json")
         try:
             for n in at:
                 n = max(n, self.now())
@@ -400,4 +455,6 @@ class Life(Job):
             self.course.append(f"  the job ended before {gone}")
             self.g.gate(10 ** 9)
         self.ended(0)
+        if self.watching is not None and self.watching[0] is self.run:
+            check.events_come_once(self.g.wait(self.watching[1], "watch"))
         return True

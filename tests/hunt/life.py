@@ -29,6 +29,9 @@ class Job:
         self.changes, self.lost = [], []
         self.course = []  # what happened, for the report
         self.pins = set()  # pinned steps
+        self.evaluates = True  # this start has the options of evaluations
+        self.blind = False  # a start had none
+        self.watching = None  # client that gets all events
         self.flag = g.path("flag")
         self.faulty_saves = True
 
@@ -37,13 +40,16 @@ class Job:
     def words(self, at=()):
         """Returns the command without options of the layout."""
         d = self.d
-        return ["run", f"m/{d.name}.pt2", *d.cut, *at, *d.base, *d.evals,
+        evals = d.evals if self.evaluates else []
+        return ["run", f"m/{d.name}.pt2", *d.cut, *at, *d.base, *evals,
                 "--steps", d.steps, "--checkpoint", "ck", "--log-dir", "log",
                 "--job", "life", "--quiet"]
 
     def begin(self, *more):
         """Starts the job, anew or from its newest checkpoint."""
         g, d = self.g, self.d
+        self.evaluates = not (self.begun and d.some(.1))
+        self.blind |= not self.evaluates
         layout = [*d.layout(), *d.saving()]
         words = self.words(d.at)
         if d.some(.25):
@@ -175,6 +181,25 @@ class Job:
             raise Broken(f"code: {words} ended with {code}:\n"
                          f"{done.out}{done.err}")
         return code
+
+    def both(self, n, words, others):
+        """Two clients change the job after step n."""
+        self.reach(n)
+        seen = len(self.g.lines())
+        clients = [self.requested(w, n, opens=False) for w in (words, others)]
+        self.g.gate(n)
+        codes = [self.g.wait(c, "change").returncode for c in clients]
+        self.course.append(f"  {n}: {' '.join(words)} -> {codes[0]}, "
+                           f"{' '.join(others)} -> {codes[1]}")
+        for code, client in zip(codes, clients):
+            if code not in (0, 64, 65, 75):
+                raise Broken(f"code: {client.args} ended with {code}: "
+                             f"{client.err}")
+        for x in self.g.lines()[seen:]:
+            if x["event"] in CHANGES:
+                of = words if (x["event"] == "set") == (words[0] == "set") \
+                    else others
+                self.changes.append((int(x["step"]), of))
 
     def lose(self):
         """After a start from a checkpoint: forgets the changes that it does
