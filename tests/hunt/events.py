@@ -371,9 +371,10 @@ class Life(Job):
     def full(self, n):
         """No file can become longer than some bytes for a while, as on a full
         disk."""
-        self.pause(n)
         if self.d.transport == "mpi":
             return
+        self.pause(n)
+        self.watching = None  # events that cannot be kept are lost
         pid = self.g.pid_of(0)
         limit = self.rng.choice([0, 100, 3000])
         self.g.note(f"prlimit --pid $(pid 0) --fsize={limit}:")

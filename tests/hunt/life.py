@@ -272,8 +272,9 @@ class Job:
                          f"{codes}:\n{done.out}{done.err}")
         if self.d.stays:
             self.ask("stop", codes=(0, 69, 75))
-            self.g.until(lambda: not processes(self.g.folder), "end of a job "
-                         "that stays")
+        if self.d.stays or "attach" in self.run.args:
+            self.g.until(lambda: not processes(self.g.folder),
+                         "end of the job")
         return done
 
     def plain(self):
