@@ -75,7 +75,7 @@ def one(options, seed, count):
             kept = os.path.join(options.work, f"life-{seed}")
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(folder, kept, symlinks=True,
-                            ignore=shutil.ignore_patterns("*.sock"))
+                            ignore=shutil.ignore_patterns("*.sock", "*fifo"))
             with open(os.path.join(kept, "life.sh"), "w",
                       encoding="utf-8") as file:
                 file.write("\n".join(g.script) + "\n")
