@@ -187,7 +187,7 @@ static enum pst_status find_extent(penstock_session *s,
                               "...}");
     if (status == PST_OK && pstl_is_first(s))
         status = count_rows(s, inputs, n, ret, diag);
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && s->transport->ops->size(s->transport) > 1)
         status = pst_engine_broadcast(s->transport, ret, sizeof(*ret), NULL,
                                       NULL, diag);
@@ -236,13 +236,13 @@ static enum pst_status evaluate(penstock_session *s,
             ? pst_diag_nomem(diag, s->batch.microbatches * sizeof(*weights))
             : pst_mean_new(s->batch.plan, &rows, &options, &mean, diag);
 
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
         status = run_rows(s, mean, weights, diag);
     if (status == PST_OK) {
         if (pstl_is_first(s))
             status = pst_mean_end(mean, &loss, diag);
-        status = pst_transport_settle(s->transport, status, diag);
+        status = pst_transport_agree(s->transport, status, diag);
     }
     if (status == PST_OK && s->transport->ops->size(s->transport) > 1)
         status = pst_engine_broadcast(s->transport, &loss, sizeof(loss), NULL,
@@ -267,11 +267,11 @@ int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
     if (ret_loss == NULL)
         status =
             pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "ret_loss is NULL");
-    status = pst_transport_settle(session->transport, status, &diag);
+    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         status = find_extent(session, inputs, n_inputs, &x, &diag);
     if (status == PST_OK)
-        status = pst_transport_settle(
+        status = pst_transport_agree(
             session->transport,
             set_inputs(session, inputs, n_inputs, &x, &diag), &diag);
     if (status == PST_OK)

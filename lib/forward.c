@@ -78,7 +78,7 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
     pst_sched_print_place(pst_engine_schedule(s->engine), &places);
     if (status == PST_OK)
         status = make_options(s, &places, &options, diag);
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
         status = pst_engine_new(f->cut.plan, s->transport, &options, &f->engine,
                                 diag);
@@ -98,7 +98,7 @@ static enum pst_status ensure_forward(penstock_session *s,
     if (s->forward != NULL)
         return PST_OK;
     f = pst_calloc(TAG, 1, sizeof(*f));
-    status = pst_transport_settle(
+    status = pst_transport_agree(
         s->transport, f == NULL ? pst_diag_nomem(diag, sizeof(*f)) : PST_OK,
         diag);
     if (status == PST_OK)
@@ -148,7 +148,7 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_settle(
+    status = pst_transport_agree(
         session->transport, check_forward(session, inputs, n_inputs, &diag),
         &diag);
     if (status == PST_OK)
@@ -197,14 +197,14 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
         if (whole == NULL)
             status = pst_diag_nomem(diag, pst_meta_bytes(&t->meta));
     }
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
         status = pst_engine_output(s->forward->engine, t->index,
                                    !pstl_is_first(s) ? NULL
                                    : direct          ? view->data
                                                      : whole,
                                    diag);
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && !direct)
         pst_copy_strided(&t->meta, whole, &view->meta, view->data);
     pst_free(whole);
@@ -220,7 +220,7 @@ int penstock_output(penstock_session *session, size_t output, DLTensor *dst,
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_settle(
+    status = pst_transport_agree(
         session->transport, view_output(session, output, dst, &view, &diag),
         &diag);
     if (status == PST_OK)

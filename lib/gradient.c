@@ -47,13 +47,13 @@ int penstock_input_gradient(penstock_session *session, size_t input,
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_settle(
+    status = pst_transport_agree(
         session->transport, make_view(session, input, dst, &view, &copy, &diag),
         &diag);
     if (status == PST_OK)
         status = pst_engine_fetch_input_grad(session->engine, (unsigned)input,
                                              copy, &diag);
-    status = pst_transport_settle(session->transport, status, &diag);
+    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK && copy != NULL)
         pst_copy_strided(&session->inputs[input].meta, copy, &view.meta,
                          view.data);

@@ -98,11 +98,10 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
 enum pst_status pstl_acquire(atomic_flag *busy, const char *what,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pstl_release(atomic_flag *busy);
-/* Enters a session. PST_ERR_PEER: it has failed before and can only be freed.
- */
+/* Acquires a session. PST_ERR_PEER: it failed before, and can only be freed. */
 enum pst_status pstl_session_acquire(penstock_session *session,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Leaves a session and returns what pstl_return returns; marks the session as
+/* Releases a session, and returns what pstl_return does; marks the session as
  * failed if `status` says so. */
 int pstl_session_release(penstock_session *session, enum pst_status status,
                          const struct pst_diag *diag,

@@ -50,7 +50,7 @@ enum pst_status pstl_storages_find(const struct penstock_operand *given,
                                    unsigned *ret_n,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Enter a program; leave it and return what pstl_return returns. */
+/* Acquire a program; release it and return what pstl_return returns. */
 enum pst_status pstl_program_acquire(penstock_program *program,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 int pstl_program_release(penstock_program *program, enum pst_status status,

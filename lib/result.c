@@ -16,7 +16,7 @@ void pstl_results_free(penstock_program *p)
     }
 }
 
-/* Enters the program, whose last call must have succeeded. */
+/* Acquires the program, whose last call must have succeeded. */
 static enum pst_status acquire_with_results(penstock_program *p,
                                             const void *ret,
                                             struct pst_diag *diag)

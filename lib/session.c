@@ -169,7 +169,7 @@ enum pst_status pstl_check_same(const penstock_session *s, const char *what,
                               "rank %u gives another value of '%.200s' than "
                               "rank 0",
                               s->transport->ops->rank(s->transport), what);
-    return pst_transport_settle(s->transport, status, diag);
+    return pst_transport_agree(s->transport, status, diag);
 }
 
 /* COLLECTIVE. Checks that all ranks have the same plan and options, before one
@@ -182,7 +182,7 @@ static enum pst_status compare_options(const struct penstock_session *s,
 
     pst_str_addf(&text, "plan=%s\n", s->model->opened.plan->digest);
     pstd_config_dump(&s->config, PSTD_OPT_STEP | PSTD_OPT_LIBRARY, &text);
-    status = pst_transport_settle(
+    status = pst_transport_agree(
         s->transport, text.failed ? pst_diag_nomem(diag, text.len) : PST_OK,
         diag);
     if (status == PST_OK)
@@ -258,9 +258,10 @@ enum pst_status pstl_session_keep_gradients(const penstock_session *s,
         return pst_diag_set(diag, PST_E_LOSS_MISSING,
                             "\"input-gradients\" needs a loss: open the .pt2 "
                             "with {\"loss\", ...} or {\"loss-fn\", ...}");
-    status = pst_plan_want(batch->plan, names->at, names->n, diag);
+    status = pst_plan_keep_gradients(batch->plan, names->at, names->n, diag);
     if (status == PST_OK && batch->tail != NULL)
-        status = pst_plan_want(batch->tail, names->at, names->n, diag);
+        status =
+            pst_plan_keep_gradients(batch->tail, names->at, names->n, diag);
     if (status == PST_OK && batch->tail != NULL &&
         !same_parts(batch->plan, batch->tail))
         status = pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
@@ -321,20 +322,20 @@ static enum pst_status make_parts(struct penstock_session *s,
             *diag = of_net;
             return net;
         }
-        status = pst_transport_settle(s->transport, status, diag);
+        status = pst_transport_agree(s->transport, status, diag);
         if (status == PST_OK)
             status = compare_options(s, diag);
     }
     if (status != PST_OK)
         return status;
-    status = pst_transport_settle(s->transport, make_options(s, diag), diag);
+    status = pst_transport_agree(s->transport, make_options(s, diag), diag);
     if (status == PST_OK)
         status = pst_engine_new(s->batch.plan, s->transport, &s->options,
                                 &s->engine, diag);
     if (status != PST_OK)
         return status;
-    return pst_transport_settle(s->transport,
-                                pstl_session_describe_step(s, diag), diag);
+    return pst_transport_agree(s->transport,
+                               pstl_session_describe_step(s, diag), diag);
 }
 
 static void free_session(struct penstock_session *s)

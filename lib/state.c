@@ -89,11 +89,11 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
         status = view_state(s, name, dst, false, &tensor, &view, &copy, diag);
     if (status == PST_OK && fetch == pst_engine_fetch_grad && !tensor->trained)
         status = refuse_untrained(name, diag);
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
         status = fetch(s->engine, tensor->index, pstl_is_first(s) ? copy : NULL,
                        diag);
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && pstl_is_first(s)) {
         const struct pst_meta whole = whole_of(tensor);
 
@@ -163,7 +163,7 @@ static enum pst_status set(penstock_session *s, const char *name,
         status = view_state(s, name, src, true, &tensor, &view, &copy, diag);
     if (status == PST_OK && write != pst_engine_write_param && !tensor->trained)
         status = refuse_untrained(name, diag);
-    status = pst_transport_settle(s->transport, status, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK) {
         const struct pst_meta whole = whole_of(tensor);
 
@@ -171,7 +171,7 @@ static enum pst_status set(penstock_session *s, const char *name,
         status = pstl_check_same(s, name, copy, pst_meta_bytes(&whole), diag);
     }
     if (status == PST_OK)
-        status = pst_transport_settle(
+        status = pst_transport_agree(
             s->transport, write(s->engine, tensor->index, copy, diag), diag);
     pst_free(copy);
     return status;
@@ -214,7 +214,7 @@ int penstock_set_gradient(penstock_session *session, const char *name,
 
 void pstl_state_release(penstock_session *s)
 {
-    pst_checkpoint_disown(s->owner);
+    pst_checkpoint_release(s->owner);
     pst_free(s->folder);
     s->owner = NULL;
     s->folder = NULL;
@@ -237,11 +237,11 @@ static enum pst_status claim_folder(penstock_session *s, const char *folder,
     pstl_state_release(s);
     if (s->run[0] == '\0')
         pst_checkpoint_name_run(s->run);
-    status = pst_checkpoint_whose(folder, &whose, diag);
+    status = pst_checkpoint_read_run(folder, &whose, diag);
     if (status == PST_OK) {
         claim.resume = strcmp(whose.name, s->run) == 0;
         claim.fallback = claim.resume ? whose.fallback : NULL;
-        status = pst_checkpoint_own(&claim, &s->owner, &former, diag);
+        status = pst_checkpoint_acquire(&claim, &s->owner, &former, diag);
         if (status != PST_OK && diag->error == PST_E_CHECKPOINT_OTHER_RUN)
             status =
                 pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
@@ -323,9 +323,9 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
     if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
         status = claim_folder(s, folder, diag);
     else
-        status = pst_checkpoint_still_own(s->owner, diag);
+        status = pst_checkpoint_check_owner(s->owner, diag);
     if (status == PST_OK)
-        status = pst_checkpoint_own_again(s->owner, diag);
+        status = pst_checkpoint_restore_owner(s->owner, diag);
     return status == PST_OK ? set_later_aside(s, folder, diag) : status;
 }
 
@@ -340,10 +340,10 @@ int penstock_save(penstock_session *session, const char *folder,
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     note.changes = session->changes;
-    status = pst_transport_settle(session->transport,
-                                  ensure_claim(session, folder, &diag), &diag);
+    status = pst_transport_agree(session->transport,
+                                 ensure_claim(session, folder, &diag), &diag);
     if (status == PST_OK)
-        status = pst_transport_settle(
+        status = pst_transport_agree(
             session->transport,
             pst_engine_save(session->engine, folder, session->step,
                             (unsigned)session->config.keep, &note, &diag),
@@ -389,8 +389,8 @@ static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
         pst_engine_load(s->engine, &choice, ret, NULL, diag);
 
     if (status != PST_OK &&
-        pst_transport_settle(s->transport, begun ? PST_ERR_INTERNAL : PST_OK,
-                             NULL) != PST_OK)
+        pst_transport_agree(s->transport, begun ? PST_ERR_INTERNAL : PST_OK,
+                            NULL) != PST_OK)
         s->failed = true;
     if (status == PST_OK && differs.len > 0)
         pstl_send_note(&s->messages, pst_str_text(&differs));
@@ -410,7 +410,7 @@ int penstock_load(penstock_session *session, const char *folder,
     if (folder == NULL || *folder == '\0')
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
                               "the folder is NULL or empty");
-    status = pst_transport_settle(session->transport, status, &diag);
+    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         session->has_grads = session->is_half = false;
     if (status == PST_OK)
@@ -428,7 +428,7 @@ int penstock_load(penstock_session *session, const char *folder,
         if (find_newest_step(folder, &newest, NULL) == PST_OK)
             session->newest = PST_MAX(session->newest, newest);
         /* Later saves to that folder continue its run. */
-        if (pst_checkpoint_whose(folder, &whose, NULL) == PST_OK &&
+        if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
             whose.name[0] != '\0')
             memcpy(session->run, whose.name, sizeof(session->run));
         pst_free(whose.fallback);

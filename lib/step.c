@@ -273,7 +273,7 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
                               "there are no gradients for an update: call "
                               "penstock_forward_backward before");
     if (status == PST_OK)
-        status = pst_transport_settle(
+        status = pst_transport_agree(
             session->transport, pstl_check_struct("ret", ret, &diag), &diag);
     if (status == PST_OK) {
         session->is_half = false;

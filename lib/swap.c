@@ -164,23 +164,23 @@ static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
     x->options = s->options;
     pstd_set_batch(&x->options, &to->batch);
     options = x->options;
-    status = pst_transport_settle(
+    status = pst_transport_agree(
         s->transport,
         pstd_changed_keep_placement(s->engine, &options, &places, diag), diag);
     if (status == PST_OK)
         status =
-            pst_transport_settle(s->transport,
-                                 pst_engine_new(to->batch.plan, s->transport,
-                                                &options, &x->engine, diag),
-                                 diag);
+            pst_transport_agree(s->transport,
+                                pst_engine_new(to->batch.plan, s->transport,
+                                               &options, &x->engine, diag),
+                                diag);
     pst_str_fini(&places);
     if (status == PST_OK)
-        status = pst_transport_settle(
-            s->transport, pst_engine_adopt(x->engine, s->engine, &how, diag),
-            diag);
+        status = pst_transport_agree(
+            s->transport,
+            pst_engine_copy_state(x->engine, s->engine, &how, diag), diag);
     if (status == PST_OK)
-        status = pst_transport_settle(s->transport,
-                                      pstd_changed_copy_params(to, diag), diag);
+        status = pst_transport_agree(s->transport,
+                                     pstd_changed_copy_params(to, diag), diag);
     if (status == PST_OK)
         status = pstd_changed_gather(to, s->engine, s->batch.plan, old_value, x,
                                      diag);
@@ -197,7 +197,7 @@ static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
                               "the model has %zu outputs that are tensors, and "
                               "had %zu",
                               x->next.n_outputs, s->n_outputs);
-    return pst_transport_settle(s->transport, status, diag);
+    return pst_transport_agree(s->transport, status, diag);
 }
 
 static void install_engine(struct swap *x)
@@ -284,7 +284,7 @@ int penstock_swap(penstock_session *session, const char *module,
         status = read_options(&x, options, n_options, &diag);
     if (status == PST_OK)
         status = make_plan(&x, path, &diag);
-    status = pst_transport_settle(session->transport, status, &diag);
+    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         status = pstl_check_same(session, "state", pst_str_text(&x.said),
                                  x.said.len, &diag);

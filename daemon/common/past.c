@@ -43,7 +43,7 @@ static enum pst_status read_run_name(const char *dir, char ret[33],
     enum pst_status status = PST_OK;
 
     if (dir != NULL && access(dir, F_OK) == 0)
-        status = pst_checkpoint_whose(dir, &run, diag);
+        status = pst_checkpoint_read_run(dir, &run, diag);
     if (status == PST_OK)
         memcpy(ret, run.name, sizeof(run.name));
     pst_free(run.fallback);
@@ -68,7 +68,7 @@ static enum pst_status find_second(const struct pstd_config *config, char **ret,
     if (!config->resume.on || config->checkpoint == NULL ||
         access(config->checkpoint, F_OK) != 0)
         return PST_OK;
-    status = pst_checkpoint_whose(config->checkpoint, &run, diag);
+    status = pst_checkpoint_read_run(config->checkpoint, &run, diag);
     *ret = run.fallback;
     return status;
 }

@@ -49,7 +49,7 @@ void pstctl_print_second_note(const char *dir, uint64_t step)
     struct pst_diag ignored;
     enum pst_status status;
 
-    if (pst_checkpoint_whose(dir, &run, &ignored) != PST_OK ||
+    if (pst_checkpoint_read_run(dir, &run, &ignored) != PST_OK ||
         run.fallback == NULL)
         return;
     query.dir = run.fallback;

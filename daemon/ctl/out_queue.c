@@ -130,7 +130,7 @@ bool pstctl_queue_put(FILE *out, const char *text, size_t n, bool keep)
     return true;
 }
 
-void pstctl_queue_hurry(void)
+void pstctl_queue_shorten_wait(void)
 {
     queue.hurry = true;
 }

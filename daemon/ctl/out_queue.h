@@ -19,7 +19,7 @@ bool pstctl_queue_is_on(void);
 bool pstctl_queue_put(FILE *out, const char *text, size_t n, bool keep);
 /* Makes pstctl_queue_end() wait for 2 seconds only, since the user wants the
  * command to end. */
-void pstctl_queue_hurry(void);
+void pstctl_queue_shorten_wait(void);
 /* Writes everything that waits, and ends the thread. Returns false if the
  * output has taken nothing for too long: the thread still uses the output then,
  * and the process must end without stdio (_exit). */

@@ -30,7 +30,7 @@ static void allow_file(struct pst_guard *guard, const char *path)
     const char *slash = strrchr(path, '/');
     struct pst_str folder = {0};
 
-    pst_guard_reads(guard, path);
+    pst_guard_allow_links(guard, path);
     if (!pst_has_suffix(path, ".json"))
         return;
     if (slash != NULL)
@@ -38,7 +38,7 @@ static void allow_file(struct pst_guard *guard, const char *path)
     else
         pst_str_add(&folder, ".");
     if (!folder.failed)
-        pst_guard_reads(guard, folder.text);
+        pst_guard_allow_links(guard, folder.text);
     pst_str_fini(&folder);
 }
 
@@ -55,11 +55,11 @@ static void add_data(struct pst_guard *guard, const char *text)
         const char *path = list.files.at[i];
         struct pst_str index = {0};
 
-        pst_guard_reads(guard, path);
+        pst_guard_allow_links(guard, path);
         if (pst_has_suffix(path, ".bin")) {
             pst_str_addn(&index, path, strlen(path) - strlen("bin"));
             pst_str_add(&index, "idx");
-            pst_guard_reads(guard, pst_str_text(&index));
+            pst_guard_allow_links(guard, pst_str_text(&index));
         }
         pst_str_fini(&index);
     }
@@ -72,10 +72,10 @@ static void add_data(struct pst_guard *guard, const char *text)
         if (folder.len > 0 && strrchr(folder.text, '/') != NULL)
             strrchr(folder.text, '/')[1] = '\0';
         if (fixed < n)
-            pst_guard_reads(guard,
-                            folder.len > 0 && strchr(folder.text, '/') != NULL
-                                ? folder.text
-                                : ".");
+            pst_guard_allow_links(
+                guard, folder.len > 0 && strchr(folder.text, '/') != NULL
+                           ? folder.text
+                           : ".");
         pst_str_fini(&folder);
         at = at[n] == ',' ? at + n + 1 : NULL;
     }
@@ -97,7 +97,7 @@ static void add_path(struct pst_guard *guard, const struct pstd_option *row,
                      const char *path)
 {
     if (row->groups & PSTD_OPT_WRITTEN)
-        pst_guard_writes(guard, path);
+        pst_guard_allow_write(guard, path);
     else
         allow_file(guard, path);
 }
@@ -107,9 +107,9 @@ static void add_path(struct pst_guard *guard, const struct pstd_option *row,
 static void add_text(struct pst_guard *guard, const char *text)
 {
     if (pst_has_prefix(text, "csv:"))
-        pst_guard_reads(guard, text + strlen("csv:"));
+        pst_guard_allow_links(guard, text + strlen("csv:"));
     else if (pst_has_prefix(text, "file:"))
-        pst_guard_reads(guard, text + strlen("file:"));
+        pst_guard_allow_links(guard, text + strlen("file:"));
 }
 
 /* Allows reading the files of a list of paths separated by ':'. */
@@ -121,7 +121,7 @@ static void add_plugins(struct pst_guard *guard, const char *at)
 
         pst_str_addn(&path, at, n);
         if (path.len > 0 && !path.failed)
-            pst_guard_reads(guard, path.text);
+            pst_guard_allow_links(guard, path.text);
         pst_str_fini(&path);
         at = at[n] == ':' ? at + n + 1 : NULL;
     }
@@ -158,7 +158,7 @@ static void add_options(struct pst_guard *guard,
         const char *file = strchr(config->swap.at[i], '=');
 
         if (file != NULL)
-            pst_guard_reads(guard, file + 1);
+            pst_guard_allow_links(guard, file + 1);
     }
 }
 
@@ -214,9 +214,9 @@ enum pst_status pstctl_sandbox(const struct pstd_config *config,
     limit_memory();
     pst_guard_begin(&guard);
     for (size_t i = 0; i < PST_COUNT(system_files); i++)
-        pst_guard_sees(&guard, system_files[i]);
+        pst_guard_allow_read(&guard, system_files[i]);
     for (size_t i = 0; i < config->n_args; i++)
-        pst_guard_reads(&guard, config->args[i]);
+        pst_guard_allow_links(&guard, config->args[i]);
     add_options(&guard, config);
     (void)pst_guard_enforce(&guard);
     return guard.err == 0

@@ -136,7 +136,7 @@ enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
         return PST_OK;
     if (w->rank == 0)
         status = ensure_rates(w, diag);
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     return status == PST_OK ? share_rates(w, diag) : status;
 }
 

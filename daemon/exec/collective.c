@@ -115,13 +115,13 @@ static enum pst_status exchange_results(struct pstd_executor *w,
                           (enum pst_status)mine.status, "%s", mine.text);
 }
 
-enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
-                           struct pst_diag *diag)
+enum pst_status pstd_agree_status(struct pstd_executor *w,
+                                  enum pst_status status, struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
+    const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_AGREE);
 
     status = exchange_results(w, status, diag);
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 
@@ -186,10 +186,10 @@ static enum pst_status share_order(struct pstd_executor *w, bool wait,
 enum pst_status pstd_next_order(struct pstd_executor *w, unsigned words,
                                 struct pstd_order *ret, struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_IDLE);
+    const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_IDLE);
     const enum pst_status status = share_order(w, true, words, ret, diag);
 
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 
@@ -197,11 +197,11 @@ enum pst_status pstd_pending_order(struct pstd_executor *w,
                                    struct pstd_order *ret,
                                    struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
+    const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_AGREE);
     const enum pst_status status =
         share_order(w, false, PSTD_CTL_STOPS, ret, diag);
 
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 

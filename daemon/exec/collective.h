@@ -38,8 +38,9 @@ struct pstd_executor {
 
 /* COLLECTIVE. status: that of this rank. Returns the failure of the lowest
  * failed rank, or PST_OK, on all ranks; PST_ERR_PEER if communication fails. */
-enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
-                           struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_agree_status(struct pstd_executor *w,
+                                  enum pst_status status,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Sends rank 0's bytes to all. */
 enum pst_status pstd_broadcast(struct pstd_executor *w, void *data, size_t size,
                                struct pst_diag *diag) PST_MUST_CHECK;

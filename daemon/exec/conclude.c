@@ -127,8 +127,8 @@ static double seconds_of_step(const struct pstd_session *s, double median)
                : s->sums.seconds / s->sums.microbatches * each;
 }
 
-enum pst_status pstd_session_conclude(struct pstd_session *s,
-                                      struct pst_diag *diag)
+enum pst_status pstd_session_write_totals(struct pstd_session *s,
+                                          struct pst_diag *diag)
 {
     struct pstd_result *r = s->result;
     const size_t n = (size_t)PST_MIN(s->done, (uint64_t)PSTD_MAX_LOSSES);

@@ -63,9 +63,9 @@ static enum pst_status open_transport(struct pstd_executor *w,
                             "transport %s is not part of this build", name);
     if (self)
         (void)snprintf(spec, sizeof(spec), "%u", asked);
-    pst_alive_meet(!self);
+    pst_alive_mark_collective(!self);
     status = ops->open(spec, &w->transport, diag);
-    pst_alive_meet(false);
+    pst_alive_mark_collective(false);
     if (status == PST_OK)
         status = pst_pulse_new(w->transport, &w->pulse, diag);
     if (status != PST_OK)
@@ -222,15 +222,15 @@ static enum pst_status start_job(struct pstd_executor *w, struct pst_diag *diag)
                               pstd_mailbox_plan(w->mailbox));
     if (status == PST_OK)
         status = pstd_plugins_load(pstd_mailbox_config(w->mailbox), diag);
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     if (status == PST_OK)
         status = pstd_compare_program(w, diag);
     if (status != PST_OK)
         return status;
     w->transport->checks = pstd_mailbox_config(w->mailbox)->verify_messages;
-    (void)pst_alive_enter(PST_ALIVE_LOAD);
+    (void)pst_alive_begin_phase(PST_ALIVE_LOAD);
     status = pst_plan_load(pstd_mailbox_plan(w->mailbox), &w->plan, diag);
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     if (status == PST_OK)
         status = pstd_compare_plan(w, diag);
     if (status != PST_OK)
@@ -289,7 +289,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     pst_log_set_sink(emit_library_line, mailbox);
     pst_alive_watch();
     pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(mailbox)));
-    (void)pst_alive_enter(PST_ALIVE_START);
+    (void)pst_alive_begin_phase(PST_ALIVE_START);
     status = open_transport(&w, &diag);
     pstd_crash_watch(w.rank);
     w.base_rss = pstd_rss();
@@ -318,12 +318,12 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     pst_free(w.engine_options);
     pst_batch_fini(&w.batch);
     pst_plan_free(w.plan);
-    (void)pst_alive_enter(PST_ALIVE_END);
-    pst_alive_meet(w.size > 1);
+    (void)pst_alive_begin_phase(PST_ALIVE_END);
+    pst_alive_mark_collective(w.size > 1);
     if (w.transport != NULL)
         w.transport->ops->close(w.transport);
     pst_pulse_free(w.pulse);
-    pst_alive_meet(false);
+    pst_alive_mark_collective(false);
     pst_log_set_sink(NULL, NULL);
     pstd_mailbox_set_result(mailbox, &diag);
 }

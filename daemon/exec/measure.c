@@ -77,7 +77,7 @@ static enum pst_status make_trace(struct pstd_session *s, bool ended,
         (void)pst_diag_nomem(diag, sizeof(*t));
         status = PST_ERR_NOMEM;
     }
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && t != NULL)
         status = pst_engine_timeline(s->w->engine, &t->measured, diag);
     if (status == PST_OK)
@@ -89,7 +89,7 @@ static enum pst_status make_trace(struct pstd_session *s, bool ended,
         if (status == PST_OK && s->w->rank == 0 && ended &&
             s->config.write_costs != NULL)
             write_costs(s, &costs);
-        status = pstd_agree(s->w, status, diag);
+        status = pstd_agree_status(s->w, status, diag);
     }
     pst_costs_fini(&costs);
     if (status == PST_OK && s->w->rank == 0)

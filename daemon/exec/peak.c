@@ -57,7 +57,7 @@ enum pst_status pstd_peak(struct pstd_session *s, double *ret,
         all == NULL ? pst_diag_nomem(diag, s->w->size * sizeof(*all)) : PST_OK;
 
     *ret = 0;
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         status = pstd_gather(s->w, &mine, sizeof(mine), all, diag);
     if (status == PST_OK && s->w->rank == 0)

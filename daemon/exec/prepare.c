@@ -263,7 +263,7 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
         return PST_OK;
     if (s->w->rank == 0)
         status = count_epochs(s, &of_zero.steps, &of_zero.rows, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, &of_zero, sizeof(of_zero), diag);
     if (status != PST_OK)
@@ -277,7 +277,7 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
     pstd_ramp_prepare(s);
     if (status == PST_OK)
         status = pstd_session_record_key(s, diag);
-    return pstd_agree(s->w, status, diag);
+    return pstd_agree_status(s->w, status, diag);
 }
 
 static void emit_no_flight(struct pstd_session *s, unsigned rank,
@@ -340,7 +340,7 @@ static enum pst_status make_engine(struct pstd_session *s,
     s->batch = b;
     if (w->engine != NULL)
         return pst_engine_set_microbatches(w->engine, s->counts[0], diag);
-    status = pstd_agree(w, open_flights(s, diag), diag);
+    status = pstd_agree_status(w, open_flights(s, diag), diag);
     if (status != PST_OK)
         return status;
     s->options.flights = w->flights;
@@ -438,7 +438,7 @@ static void emit_hosted(struct pstd_session *s)
         struct pstd_note note;
         struct pst_diag ignored;
         const enum pst_status status =
-            pst_engine_hosted(w->engine, i, &list, &ignored);
+            pst_engine_list_hosted(w->engine, i, &list, &ignored);
 
         (void)status;
         if (list.all.n > 0) {
@@ -548,7 +548,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
 
     if (status == PST_OK)
         status = make_rings(s, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         status = pstd_share_rates(s->w, s->config.dtype, diag);
     if (status == PST_OK)
@@ -564,14 +564,14 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
         status = pstd_open_data(&s->config, &s->w->batch, s->w->rank == 0,
                                 &s->data, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && !s->options.scatter)
         status = pstd_compare_data(s->w, s->config.data, diag);
     if (status == PST_OK)
         status = set_epochs(s, diag);
     if (status != PST_OK)
         return status;
-    status = pstd_agree(s->w, make_engine(s, diag), diag);
+    status = pstd_agree_status(s->w, make_engine(s, diag), diag);
     if (status == PST_OK)
         status = pstd_peak(s, &s->peak, diag);
     if (status == PST_OK)

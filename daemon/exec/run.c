@@ -219,11 +219,11 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
 
     if (s->config.dump == NULL || s->done != 1)
         return PST_OK;
-    (void)pst_alive_enter(PST_ALIVE_GATHER);
+    (void)pst_alive_begin_phase(PST_ALIVE_GATHER);
     status = pst_engine_dump_first(s->w->engine, &s->dump, diag);
     if (status == PST_OK)
         pst_dump_set_step(s->dump, s->step);
-    return pstd_agree(s->w, status, diag);
+    return pstd_agree_status(s->w, status, diag);
 }
 
 /* COLLECTIVE. Moves the data to `from`, the step stays. */
@@ -231,8 +231,9 @@ static enum pst_status skip_data(struct pstd_session *s,
                                  const struct pst_data_place *from,
                                  struct pst_diag *diag)
 {
-    return from != NULL ? pstd_agree(s->w, pstd_ramp_begin(s, from, diag), diag)
-                        : PST_OK;
+    return from != NULL
+               ? pstd_agree_status(s->w, pstd_ramp_begin(s, from, diag), diag)
+               : PST_OK;
 }
 
 /* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
@@ -378,7 +379,7 @@ static enum pst_status make_step(struct pstd_session *s, unsigned asked,
     enum pst_status status;
     double end;
 
-    (void)pst_alive_enter(PST_ALIVE_STEP);
+    (void)pst_alive_begin_phase(PST_ALIVE_STEP);
     if (watches_spikes(s))
         pst_engine_limit(s->w->engine,
                          pstd_gauge_compute_limit(&s->gauge, &s->gauge.loss),
@@ -520,9 +521,9 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
 
     if (s->config.dump == NULL || s->done == 0)
         return PST_OK;
-    (void)pst_alive_enter(PST_ALIVE_SAVE);
+    (void)pst_alive_begin_phase(PST_ALIVE_SAVE);
     pst_dump_set_step(s->dump, s->step);
-    status = pstd_agree(
+    status = pstd_agree_status(
         s->w,
         pst_engine_dump_final(s->w->engine, s->dump, s->config.dump, diag),
         diag);
@@ -596,7 +597,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     s.result->run = ++w->runs;
     s.result->loss = NAN;
     s.result->step_s = s.result->step_p99_s = NAN;
-    (void)pst_alive_enter(PST_ALIVE_LOAD);
+    (void)pst_alive_begin_phase(PST_ALIVE_LOAD);
     status = pstd_session_prepare(&s, order, diag);
     s.result->first_step = s.step;
     s.numbers = (struct pstd_numbers){.policy = s.config.on_nan,
@@ -620,8 +621,8 @@ enum pst_status pstd_run(struct pstd_executor *w,
     if (status == PST_OK || is_recoverable(status)) {
         if (status != PST_OK)
             s.result->diag = *diag;
-        (void)pst_alive_enter(PST_ALIVE_GATHER);
-        status = pstd_session_conclude(&s, diag);
+        (void)pst_alive_begin_phase(PST_ALIVE_GATHER);
+        status = pstd_session_write_totals(&s, diag);
         if (status == PST_OK)
             pstd_session_emit_end(&s);
     }

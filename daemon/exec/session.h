@@ -291,8 +291,8 @@ void pstd_session_drop_save(struct pstd_session *s);
 void pstd_session_prune_proven(struct pstd_session *s);
 
 /* COLLECTIVE. Writes the totals of the finished run into the result. */
-enum pst_status pstd_session_conclude(struct pstd_session *s,
-                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_session_write_totals(struct pstd_session *s,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Makes a trace of the newest steps and sends it to the loop. */
 enum pst_status pstd_session_trace(struct pstd_session *s,
                                    struct pst_diag *diag) PST_MUST_CHECK;

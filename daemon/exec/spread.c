@@ -22,7 +22,7 @@ static enum pst_status send_pieces(struct pstd_executor *w,
     enum pst_status mine = PST_OK;
     struct pst_diag why;
 
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     /* A rank with an error still takes part until the whole file has been
      * sent. */
     for (uint64_t at = 0; at < size && status == PST_OK; at += PIECE) {
@@ -38,7 +38,7 @@ static enum pst_status send_pieces(struct pstd_executor *w,
     pst_free(piece);
     if (mine != PST_OK)
         *diag = why;
-    return status == PST_OK ? pstd_agree(w, mine, diag) : status;
+    return status == PST_OK ? pstd_agree_status(w, mine, diag) : status;
 }
 
 enum pst_status pstd_spread_file(struct pstd_executor *w, const char *path,
@@ -69,7 +69,7 @@ enum pst_status pstd_spread_file(struct pstd_executor *w, const char *path,
             (void)snprintf(ret->path, sizeof(ret->path), "/proc/self/fd/%d",
                            ret->file);
     }
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     size = file.size;
     if (status == PST_OK && w->size > 1)
         status = pstd_broadcast(w, &size, sizeof(size), diag);

@@ -28,7 +28,7 @@ enum pst_status pstd_session_begin_history(struct pstd_session *s,
         pst_checkpoint_name_run(head.run);
     if (s->w->rank == 0 && (dirs[0] != NULL || dirs[1] != NULL))
         status = pstd_steps_begin(&s->history, &head, dirs, diag);
-    return pstd_agree(s->w, status, diag);
+    return pstd_agree_status(s->w, status, diag);
 }
 
 static void emit_failed(void *ctx, const char *dir, const struct pst_diag *why)
@@ -51,7 +51,7 @@ static void flush_records(struct pstd_session *s, double now)
      * another run. */
     pstd_steps_exclude(&s->history, IN_CHECKPOINTS,
                        s->owner == NULL ||
-                           (!is_open && pst_checkpoint_still_own(
+                           (!is_open && pst_checkpoint_check_owner(
                                             s->owner, &ignored) != PST_OK));
     pstd_steps_flush(&s->history, now, emit_failed, s);
 }

@@ -135,7 +135,7 @@ bool pstd_watch_check(struct pstd_watch *w, double clock, struct pst_diag *diag)
     atomic_store(&w->looked, clock);
     pst_awake_update(&w->awake, clock);
     if (w->awake.slept > 0)
-        pst_alive_slept(w->awake.slept);
+        pst_alive_add_stopped(w->awake.slept);
     if (w->awake.slept > 0 || state.moves + state.looks != w->seen) {
         w->seen = state.moves + state.looks;
         w->since = w->awake.now;

@@ -45,9 +45,9 @@ struct pst_value *pst_binder_find(struct pst_binder *b, const char *name)
     return ret;
 }
 
-enum pst_status pst_binder_own(struct pst_binder *b,
-                               const struct pst_value *value, unsigned operand,
-                               int64_t begin, bool leaf)
+enum pst_status pst_binder_set_owner(struct pst_binder *b,
+                                     const struct pst_value *value,
+                                     unsigned operand, int64_t begin, bool leaf)
 {
     const struct pst_owner owner = {
         pst_value_storage((void *)value), operand, begin, -1, leaf, false};
@@ -140,7 +140,7 @@ static enum pst_status find_changes(const struct pst_alias_program *program,
 
     b.learning = true;
     if (status == PST_OK)
-        status = pst_binder_pass(&b);
+        status = pst_binder_make_values(&b);
     if (status == PST_OK)
         status = pst_binder_emit(&b, program->ops, program->n_ops);
     *ret_again = b.widened;
@@ -340,7 +340,7 @@ static enum pst_status emit_before(struct pst_binder *b)
         if (status == PST_OK && pst_binder_owner(b, b->values[i]) == NULL)
             status = b->build.status != PST_OK
                          ? b->build.status
-                         : pst_binder_own(b, b->values[i], i, 0, false);
+                         : pst_binder_set_owner(b, b->values[i], i, 0, false);
     }
     b->writes.n = 0; /* writes before the call do not count */
     for (size_t i = 0; i < b->owners.n; i++)
@@ -392,7 +392,7 @@ static enum pst_status infer_before(const struct pst_alias_program *program,
     status = binder_init(&b, program, operands, n, &alias, diag);
     b.learning = true;
     if (status == PST_OK)
-        status = pst_binder_pass(&b);
+        status = pst_binder_make_values(&b);
     if (status == PST_OK)
         status = emit_before(&b);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
@@ -486,7 +486,7 @@ static enum pst_status bind_operands(struct pst_alias_program_bound *bound,
         return status;
     status = binder_init(&b, program, operands, n, &bound->alias, diag);
     if (status == PST_OK)
-        status = pst_binder_pass(&b);
+        status = pst_binder_make_values(&b);
     if (status == PST_OK)
         status = emit_before(&b);
     for (unsigned i = 0; i < n && status == PST_OK; i++)

@@ -63,9 +63,10 @@ enum pst_status pst_binder_name(struct pst_binder *b, const char *name,
 /* Finds a tensor by name; NULL and an error in the builder if there is none. */
 struct pst_value *pst_binder_find(struct pst_binder *b, const char *name);
 /* Records that the value's storage is the operand's, from byte `begin` on. */
-enum pst_status pst_binder_own(struct pst_binder *b,
-                               const struct pst_value *value, unsigned operand,
-                               int64_t begin, bool leaf) PST_MUST_CHECK;
+enum pst_status pst_binder_set_owner(struct pst_binder *b,
+                                     const struct pst_value *value,
+                                     unsigned operand, int64_t begin,
+                                     bool leaf) PST_MUST_CHECK;
 /* Returns the owner of v's storage; NULL for an intermediate, or after an error
  * in the builder. */
 struct pst_owner *pst_binder_owner(struct pst_binder *b, struct pst_value *v);
@@ -74,7 +75,7 @@ struct pst_owner *pst_binder_owner(struct pst_binder *b, struct pst_value *v);
 
 /* Makes the values of all operands except those made before the call. Bases
  * come first, then the other operands, both in the order of operands. */
-enum pst_status pst_binder_pass(struct pst_binder *b) PST_MUST_CHECK;
+enum pst_status pst_binder_make_values(struct pst_binder *b) PST_MUST_CHECK;
 
 /* --- emit.c --------------------------------------------------------------- */
 

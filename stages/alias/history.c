@@ -95,7 +95,7 @@ enum pst_status pst_binder_note_history(struct pst_binder *b,
     struct pst_family carrier = {NULL, own};
 
     if (own == b->n || b->build.no_grad ||
-        !pst_functionalise_carries(b->functional, source))
+        !pst_functionalise_has_gradient(b->functional, source))
         return b->build.status;
     carrier.value = pst_functionalise_shape(b->functional, written);
     if (carrier.value == NULL)
@@ -173,7 +173,7 @@ static bool was_read(const struct pst_binder *b,
         struct pst_node *node = b->graph->nodes.at[i];
 
         if (node->n_outs > 0 && node->outs[0]->base == NULL &&
-            pst_functionalise_carries(b->functional, node->outs[0]))
+            pst_functionalise_has_gradient(b->functional, node->outs[0]))
             pst_node_uses(node, note_reading, &r);
     }
     return r.any;

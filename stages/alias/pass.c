@@ -132,7 +132,7 @@ static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
                                 PST_ARGS(pst_v(b->values[i]), pst_v(leaf)));
     if (b->values[i] == NULL)
         return b->build.status;
-    status = pst_binder_own(b, v, i, begin, true);
+    status = pst_binder_set_owner(b, v, i, begin, true);
     if (status == PST_OK)
         b->owners.at[b->owners.n - 1].expanded = expanded;
     return status;
@@ -174,7 +174,7 @@ static enum pst_status pass_operand(struct pst_binder *b, unsigned i)
     }
     if (b->values[i] == NULL)
         return b->build.status;
-    return pst_binder_own(b, v, i, begin, false);
+    return pst_binder_set_owner(b, v, i, begin, false);
 }
 
 static enum pst_status refuse_leaf(struct pst_binder *b, unsigned base,
@@ -236,10 +236,10 @@ static enum pst_status pass_base(struct pst_binder *b, unsigned index)
             pass_leaf_of_base(b, index, i) != PST_OK)
             return b->build.status;
     }
-    return pst_binder_own(b, v, first, base->begin, false);
+    return pst_binder_set_owner(b, v, first, base->begin, false);
 }
 
-enum pst_status pst_binder_pass(struct pst_binder *b)
+enum pst_status pst_binder_make_values(struct pst_binder *b)
 {
     enum pst_status status = PST_OK;
 

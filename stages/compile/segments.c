@@ -474,7 +474,7 @@ static enum pst_status finder_init(struct finder *f,
     status = read_words(f, what);
     for (size_t s = 0; s < plan->stages.n && f->words.n > 0 && status == PST_OK;
          s++)
-        status = pst_layers_note(&f->layers, plan->stages.at[s].graph, diag);
+        status = pst_layers_add(&f->layers, plan->stages.at[s].graph, diag);
     return status;
 }
 

@@ -207,9 +207,9 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Records in an existing checkpoint why its run could not continue; bad: it no
  * longer counts as good. */
-enum pst_status pst_checkpoint_mark(const char *dir, uint64_t step, bool bad,
-                                    const char *reason,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_checkpoint_record_reason(
+    const char *dir, uint64_t step, bool bad, const char *reason,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Pins or unpins a checkpoint. Neither a save nor pst_checkpoint_remove removes
  * a pinned one. PST_ERR_NOT_FOUND: there is no checkpoint of this step. */
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,

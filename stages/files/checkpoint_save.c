@@ -369,8 +369,9 @@ enum pst_status pst_checkpoint_commit(const char *dir,
     return status;
 }
 
-enum pst_status pst_checkpoint_mark(const char *dir, uint64_t step, bool bad,
-                                    const char *reason, struct pst_diag *diag)
+enum pst_status pst_checkpoint_record_reason(const char *dir, uint64_t step,
+                                             bool bad, const char *reason,
+                                             struct pst_diag *diag)
 {
     struct pst_manifest m;
     struct pst_str step_dir = {0};

@@ -499,10 +499,10 @@ static enum pst_status take_folder(const struct pst_checkpoint_claim *claim,
     return status;
 }
 
-enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
-                                   struct pst_checkpoint_owner **ret,
-                                   struct pst_checkpoint_former *former,
-                                   struct pst_diag *diag)
+enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,
+                                       struct pst_checkpoint_owner **ret,
+                                       struct pst_checkpoint_former *former,
+                                       struct pst_diag *diag)
 {
     struct pst_checkpoint_owner *o;
     enum pst_status status = refuse_best(claim, diag);
@@ -524,7 +524,7 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     if (status != PST_OK) {
         /* another process may hold the folder, so it must not be released */
         o->record.held = o->record.open = false;
-        pst_checkpoint_disown(o);
+        pst_checkpoint_release(o);
         return status;
     }
     *ret = o;
@@ -563,8 +563,8 @@ static bool is_locked(const char *dir)
     return held;
 }
 
-enum pst_status pst_checkpoint_still_own(const struct pst_checkpoint_owner *o,
-                                         struct pst_diag *diag)
+enum pst_status pst_checkpoint_check_owner(const struct pst_checkpoint_owner *o,
+                                           struct pst_diag *diag)
 {
     struct record r;
     enum pst_status status;
@@ -587,8 +587,8 @@ enum pst_status pst_checkpoint_still_own(const struct pst_checkpoint_owner *o,
         (long long)r.pid, r.host[0] ? r.host : "?");
 }
 
-enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
-                                         struct pst_diag *diag)
+enum pst_status pst_checkpoint_restore_owner(struct pst_checkpoint_owner *o,
+                                             struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status;
@@ -621,8 +621,8 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
     return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;
 }
 
-bool pst_checkpoint_doubt(const struct pst_checkpoint_owner *o,
-                          const char **ret_host, int64_t *ret_pid)
+bool pst_checkpoint_may_be_in_use(const struct pst_checkpoint_owner *o,
+                                  const char **ret_host, int64_t *ret_pid)
 {
     char host[256];
 
@@ -635,7 +635,7 @@ bool pst_checkpoint_doubt(const struct pst_checkpoint_owner *o,
     return true;
 }
 
-void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
+void pst_checkpoint_release(struct pst_checkpoint_owner *o)
 {
     if (!o)
         return;
@@ -651,9 +651,9 @@ void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
     pst_free(o);
 }
 
-enum pst_status pst_checkpoint_whose(const char *dir,
-                                     struct pst_checkpoint_run *ret,
-                                     struct pst_diag *diag)
+enum pst_status pst_checkpoint_read_run(const char *dir,
+                                        struct pst_checkpoint_run *ret,
+                                        struct pst_diag *diag)
 {
     struct record r;
     enum pst_status status = read_record(dir, &r, diag);

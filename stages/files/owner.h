@@ -39,9 +39,9 @@ struct pst_checkpoint_run {
     char *fallback; /* second folder of the run, or NULL; free with pst_free */
 };
 
-enum pst_status pst_checkpoint_whose(const char *dir,
-                                     struct pst_checkpoint_run *ret,
-                                     struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_checkpoint_read_run(const char *dir,
+                                        struct pst_checkpoint_run *ret,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes a new name of 32 digits. */
 void pst_checkpoint_name_run(char ret[33]);
 
@@ -54,28 +54,28 @@ void pst_checkpoint_name_run(char ret[33]);
  * claim->run). PST_ERR_MISMATCH: (resume) the checkpoints are of another model.
  * Returns owned.
  */
-enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
-                                   struct pst_checkpoint_owner **ret,
-                                   struct pst_checkpoint_former *former,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,
+                                       struct pst_checkpoint_owner **ret,
+                                       struct pst_checkpoint_former *former,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the previous owner ran on another host and has not recorded its end:
  * on some file systems its lock is not visible here. The host name is borrowed;
  * owner may be NULL. */
-bool pst_checkpoint_doubt(const struct pst_checkpoint_owner *owner,
-                          const char **ret_host, int64_t *ret_pid);
+bool pst_checkpoint_may_be_in_use(const struct pst_checkpoint_owner *owner,
+                                  const char **ret_host, int64_t *ret_pid);
 /* Checks ownership before a save or a removal. PST_ERR_CONFIG: the folder was
  * moved away, and another run has created its own in its place. A missing
  * folder is not an error. owner may be NULL. */
-enum pst_status pst_checkpoint_still_own(
+enum pst_status pst_checkpoint_check_owner(
     const struct pst_checkpoint_owner *owner,
     struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the folder and its ownership record again if they were removed; without
  * the record a resumed run would not recognize the folder as its own. owner may
  * be NULL. */
-enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *owner,
-                                         struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_checkpoint_restore_owner(
+    struct pst_checkpoint_owner *owner, struct pst_diag *diag) PST_MUST_CHECK;
 /* Releases the folder; owner may be NULL. */
-void pst_checkpoint_disown(struct pst_checkpoint_owner *owner);
+void pst_checkpoint_release(struct pst_checkpoint_owner *owner);
 
 /* Takes only the lock, for commands that change a folder while no run uses it:
  * PST_ERR_BUSY if a run does. The caller closes the descriptor; -1: the file

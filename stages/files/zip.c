@@ -481,7 +481,7 @@ void pst_zip_close(struct pst_zip *zip)
 {
     if (zip == NULL)
         return;
-    pst_zip_forget(zip);
+    pst_zip_free_partial(zip);
     if (zip->handle != NULL)
         zip_discard(zip->handle);
     pst_vec_fini(&zip->entries);

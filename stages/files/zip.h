@@ -64,7 +64,7 @@ enum pst_status pst_zip_read(struct pst_zip *zip,
                              char **ret, struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Frees the state of the last entry that was read in part. */
-void pst_zip_forget(struct pst_zip *zip);
+void pst_zip_free_partial(struct pst_zip *zip);
 /* Reads bytes [begin, begin + bytes) of the content into dst. The first call
  * reads all of the content and verifies its checksum, piece by piece. Parts of
  * a deflated entry should be read in order: a large one is inflated from its

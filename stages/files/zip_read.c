@@ -142,7 +142,7 @@ enum pst_status pst_zip_read(struct pst_zip *zip,
 
 /* --- deflated entries, in part -------------------------------------------- */
 
-void pst_zip_forget(struct pst_zip *zip)
+void pst_zip_free_partial(struct pst_zip *zip)
 {
     if (zip->last.stream != NULL)
         zip_fclose(zip->last.stream);
@@ -223,7 +223,7 @@ static enum pst_status inflate_part(struct pst_zip *zip,
     if (last->stream == NULL || !inflate_to(last, part->begin, rest, NULL) ||
         !inflate_to(last, part->end, rest, part->dst)) {
         status = read_failed(zip, entry, last->stream, diag);
-        pst_zip_forget(zip);
+        pst_zip_free_partial(zip);
     }
     pst_free(rest);
     return status;
@@ -237,7 +237,7 @@ static enum pst_status read_deflated(struct pst_zip *zip,
     enum pst_status status = PST_OK;
 
     if (zip->last.entry != entry) {
-        pst_zip_forget(zip);
+        pst_zip_free_partial(zip);
         if (entry->size <= SMALL)
             status = keep_content(zip, entry, diag);
         else if (!entry->verified)

@@ -88,7 +88,7 @@ static enum pst_status run_lost(void *subject, struct pst_diag *diag)
     struct pst_front *f = subject;
 
     (void)diag;
-    return pst_import_lost(&f->import);
+    return pst_import_report_lost(&f->import);
 }
 
 static enum pst_status run_sizes(void *subject, struct pst_diag *diag)

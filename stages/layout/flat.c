@@ -280,8 +280,8 @@ void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,
         return;
     part = &flats->parts.at[at];
     flat = &flats->all.at[part->flat];
-    pst_flat_share(flat->numel, flat->unit, n, pst_flat_turn(flat->turn, n, k),
-                   &begin, &numel);
+    pst_flat_share(flat->numel, flat->unit, n,
+                   pst_flat_share_number(flat->turn, n, k), &begin, &numel);
     end = PST_MIN(begin + numel, part->begin + part->numel);
     begin = PST_MAX(begin, part->begin);
     *ret_begin = PST_MIN(begin - part->begin, part->numel);

@@ -76,7 +76,8 @@ size_t pst_flat_group(const char *fqn);
 void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
                     int64_t *ret_begin, int64_t *ret_n);
 /* Returns the number of the share that owner k of n has (struct pst_flat). */
-static inline unsigned pst_flat_turn(unsigned turn, unsigned n, unsigned k)
+static inline unsigned pst_flat_share_number(unsigned turn, unsigned n,
+                                             unsigned k)
 {
     return (k + n - turn % n) % n;
 }

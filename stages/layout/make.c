@@ -138,7 +138,7 @@ static enum pst_status compile_program(struct pst_layout_maker *m,
     if (status != PST_OK)
         return status;
     number_sites(m->l, program);
-    pst_prepared_skip(&m->prepared, program);
+    pst_prepared_mark_skipped(&m->prepared, program);
     return PST_OK;
 }
 
@@ -166,7 +166,8 @@ static void reserve_readback(struct pst_layout_maker *m)
     r->fault = 0;
     r->stayed = r->fault + sizeof(struct pst_fault);
     r->losses = r->stayed + 2 * sizeof(uint64_t);
-    r->squares = r->losses + pst_role_most(m->role) * PST_READBACK_LOSS;
+    r->squares =
+        r->losses + pst_role_most_microbatches(m->role) * PST_READBACK_LOSS;
     r->bytes = r->squares + m->role->plan->params.n * sizeof(double);
     pst_layout_reserve(m, r->bytes, &m->l->memory.buffers);
 }
@@ -324,10 +325,10 @@ static void layout_work(struct pst_layout_maker *m,
     l->work = pst_layout_reserve(m, work, &l->memory.workspace);
 }
 
-enum pst_status pst_layout_rest(struct pst_layout *l,
-                                const struct pst_rank_role *role,
-                                const struct pst_actions *actions,
-                                struct pst_arena *heap, struct pst_diag *diag)
+enum pst_status pst_layout_finish(struct pst_layout *l,
+                                  const struct pst_rank_role *role,
+                                  const struct pst_actions *actions,
+                                  struct pst_arena *heap, struct pst_diag *diag)
 {
     struct pst_layout_maker m = {
         .l = l, .role = role, .heap = heap, .diag = diag};

@@ -5,15 +5,15 @@
 #include "stages/layout/layout.h"
 
 /* pst_layout_fixed lays out persistent tensors and compiles the programs;
- * pst_layout_rest, once slots are assigned (slots.h), lays out the transient
+ * pst_layout_finish, once slots are assigned (slots.h), lays out the transient
  * ones. */
 enum pst_status pst_layout_fixed(struct pst_layout *l,
                                  const struct pst_rank_role *role,
                                  struct pst_arena *heap,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pst_layout_rest(struct pst_layout *l,
-                                const struct pst_rank_role *role,
-                                const struct pst_actions *actions,
-                                struct pst_arena *heap,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_layout_finish(struct pst_layout *l,
+                                  const struct pst_rank_role *role,
+                                  const struct pst_actions *actions,
+                                  struct pst_arena *heap,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 #endif

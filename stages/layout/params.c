@@ -33,7 +33,8 @@ static enum pst_status add_bucket(struct pst_layout_maker *m,
     const unsigned n = m->role->options.replicas;
 
     pst_flat_share(b.numel, b.unit, n,
-                   pst_flat_turn(b.turn, n, m->role->replica), &b.begin, &b.n);
+                   pst_flat_share_number(b.turn, n, m->role->replica), &b.begin,
+                   &b.n);
     return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(b));

@@ -189,9 +189,10 @@ enum pst_status pst_rank_plan_init(struct pst_rank_plan *plan,
     if (status == PST_OK)
         status = pst_slots_assign(&plan->role, &plan->layout, &plan->actions,
                                   &plan->channels, &plan->heap, diag);
-    return status == PST_OK ? pst_layout_rest(&plan->layout, &plan->role,
-                                              &plan->actions, &plan->heap, diag)
-                            : status;
+    return status == PST_OK
+               ? pst_layout_finish(&plan->layout, &plan->role, &plan->actions,
+                                   &plan->heap, diag)
+               : status;
 }
 
 void pst_rank_plan_fini(struct pst_rank_plan *plan)

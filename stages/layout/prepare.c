@@ -17,8 +17,8 @@ const struct pst_prepared_value *pst_prepared_find(
     return NULL;
 }
 
-void pst_prepared_skip(const struct pst_prepared *prepared,
-                       struct pst_program *program)
+void pst_prepared_mark_skipped(const struct pst_prepared *prepared,
+                               struct pst_program *program)
 {
     struct pst_exec_list *list = &program->lists[PST_LIST_P];
 

@@ -22,7 +22,7 @@ const struct pst_prepared_value *pst_prepared_find(
     const struct pst_prepared *prepared, const struct pst_program *program,
     const struct pst_value *value);
 /* Marks the nodes of program whose results other programs compute. */
-void pst_prepared_skip(const struct pst_prepared *prepared,
-                       struct pst_program *program);
+void pst_prepared_mark_skipped(const struct pst_prepared *prepared,
+                               struct pst_program *program);
 
 #endif

@@ -51,7 +51,8 @@ static inline unsigned pst_role_job_size(const struct pst_rank_role *role)
 }
 
 /* Returns the largest number of microbatches of a replica in any step. */
-static inline unsigned pst_role_most(const struct pst_rank_role *role)
+static inline unsigned pst_role_most_microbatches(
+    const struct pst_rank_role *role)
 {
     const unsigned r = PST_MAX(role->options.replicas, 1);
     const unsigned most = pst_most_microbatches(&role->options);

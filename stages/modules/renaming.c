@@ -153,7 +153,7 @@ static const char *name_parts(const struct pst_renaming *r,
     return ret;
 }
 
-enum pst_status pst_renaming_settle(struct pst_renaming *r)
+enum pst_status pst_renaming_move_storages(struct pst_renaming *r)
 {
     for (size_t i = 0; i < r->old->storages.n; i++) {
         const struct pst_state_storage *s = &r->old->storages.at[i];

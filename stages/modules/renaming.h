@@ -30,7 +30,8 @@ enum pst_status pst_renaming_index(struct pst_renaming *r) PST_MUST_CHECK;
 /* Gives new names to storages whose own name is removed while parts of them
  * stay: the new module may have that name. Call it once paths and stays are
  * final. */
-enum pst_status pst_renaming_settle(struct pst_renaming *r) PST_MUST_CHECK;
+enum pst_status pst_renaming_move_storages(struct pst_renaming *r)
+    PST_MUST_CHECK;
 void pst_renaming_fini(struct pst_renaming *r);
 
 bool pst_renaming_is_path(const struct pst_renaming *r, const char *path);

@@ -390,7 +390,7 @@ static enum pst_status replace_calls(struct pst_replacer *r)
         return report_no_call(r);
     status = find_remaining_calls(r);
     if (status == PST_OK)
-        status = pst_renaming_settle(&r->names);
+        status = pst_renaming_move_storages(&r->names);
     if (status == PST_OK)
         status = prepare_maps(r);
     if (status == PST_OK)

@@ -74,9 +74,9 @@ static enum pst_status note_layer(struct pst_layers *layers, const char *path,
     return done ? PST_OK : pst_diag_nomem(diag, length);
 }
 
-enum pst_status pst_layers_note(struct pst_layers *layers,
-                                const struct pst_graph *graph,
-                                struct pst_diag *diag)
+enum pst_status pst_layers_add(struct pst_layers *layers,
+                               const struct pst_graph *graph,
+                               struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 

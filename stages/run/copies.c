@@ -206,13 +206,13 @@ static enum pst_status compare_copies(struct pst_engine *engine, uint64_t step,
     for (unsigned i = 0; i < engine->n_local && all != NULL; i++)
         digest_rank(engine, engine->ranks[i], states,
                     &all[(engine->first + i) * n]);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     for (unsigned k = 0; k < size && all != NULL && status == PST_OK; k++)
         status = pst_engine_fetch(engine, k, &all[k * n], &all[k * n],
                                   n * sizeof(*all), diag);
     if (status == PST_OK && pst_engine_is_zero(engine) && all != NULL)
         status = compare(&(struct table){engine, all}, step, diag);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     pst_free(all);
     return status;
 }

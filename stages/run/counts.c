@@ -97,7 +97,7 @@ static enum pst_status plan_rank(struct pst_engine *engine, unsigned i,
             grid, engine->first + k,
             pst_memory_of_host(pst_rank_memory(*ret), &grid->options), diag);
     if (status != PST_OK) {
-        pst_grids_blame(&engine->grids, i, diag);
+        pst_grids_prefix_error(&engine->grids, i, diag);
         return status;
     }
     return pst_layout_same_fixed(pst_rank_layout(engine->counts[0].ranks[k]),
@@ -216,7 +216,7 @@ enum pst_status pst_engine_set_microbatches(struct pst_engine *engine,
     if (engine->grid == &engine->grids.at[i])
         return PST_OK;
     for (unsigned k = 0; k < engine->n_local; k++)
-        pst_rank_take_over(engine->counts[i].ranks[k], engine->ranks[k]);
+        pst_rank_continue_from(engine->counts[i].ranks[k], engine->ranks[k]);
     select_grid(engine, i);
     return PST_OK;
 }

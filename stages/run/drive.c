@@ -53,7 +53,7 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
 
     if (engine == NULL)
         return pst_diag_nomem(diag, sizeof(*engine));
-    status = pst_exec_settle(plan, &settled, diag);
+    status = pst_exec_choose(plan, &settled, diag);
     engine->limits[0] = engine->limits[1] = INFINITY;
     if (status == PST_OK)
         status = pst_engine_counts_init(engine, plan, &settled, diag);
@@ -211,15 +211,16 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (status == PST_OK)
         status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, pst_engine_plan_ranks(engine, diag),
-                                   diag);
-    pst_joint_drop(plan); /* frees joint graphs of stages on other ranks */
+        status =
+            pst_engine_agree(engine, pst_engine_plan_ranks(engine, diag), diag);
+    pst_joint_free_cached(
+        plan); /* frees joint graphs of stages on other ranks */
     if (status == PST_OK)
-        status = pst_engine_settle(
+        status = pst_engine_agree(
             engine, pst_engine_check_headroom(engine, diag), diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, pst_engine_start_ranks(engine, diag),
-                                   diag);
+        status = pst_engine_agree(engine, pst_engine_start_ranks(engine, diag),
+                                  diag);
     if (status != PST_OK) {
         pst_engine_free(engine);
         return status;
@@ -470,7 +471,7 @@ enum pst_status pst_engine_check_update(struct pst_engine *engine,
                             sizeof(text));
         status = pst_diag_set(diag, PST_E_RUN_NOT_FINITE, "%s", text);
     }
-    return pst_engine_settle(engine, status, diag);
+    return pst_engine_agree(engine, status, diag);
 }
 
 enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
@@ -538,9 +539,10 @@ size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)
     return pst_rank_device(engine->ranks[local])->high_water;
 }
 
-enum pst_status pst_engine_hosted(const struct pst_engine *engine,
-                                  unsigned local, struct pst_hosted_list *list,
-                                  struct pst_diag *diag)
+enum pst_status pst_engine_list_hosted(const struct pst_engine *engine,
+                                       unsigned local,
+                                       struct pst_hosted_list *list,
+                                       struct pst_diag *diag)
 {
     const struct pst_layout *layout = pst_rank_layout(engine->ranks[local]);
     enum pst_status status = PST_OK;

@@ -164,7 +164,7 @@ static enum pst_status fetch_or_zero(struct pst_engine *engine, unsigned from,
     void *zeros = NULL;
     enum pst_status status;
 
-    if (src == NULL && pst_engine_local(engine, from) != NULL) {
+    if (src == NULL && pst_engine_local_rank(engine, from) != NULL) {
         if (pst_engine_is_zero(engine))
             return PST_OK;
         src = zeros = pst_calloc(PST_TAG_EXEC, bytes + 1, 1);
@@ -268,7 +268,7 @@ static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
     const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
     const size_t bytes = pst_meta_bytes(&p->meta);
     const unsigned owner = pst_engine_owner(engine, param);
-    struct pst_rank *r = pst_engine_local(engine, owner);
+    struct pst_rank *r = pst_engine_local_rank(engine, owner);
 
     /* no stage uses it: it has a value, but no gradient */
     if (p->n_stages == 0)
@@ -430,7 +430,7 @@ enum pst_status pst_engine_dump_final(struct pst_engine *engine,
 
     if (status == PST_OK && pst_engine_is_zero(engine))
         status = write_file(dump, path, diag);
-    return pst_engine_settle(engine, status, diag);
+    return pst_engine_agree(engine, status, diag);
 }
 
 enum pst_status pst_pieces_join(const struct pst_exec_options *o,
@@ -479,7 +479,7 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
         unsigned from =
             k * engine->grid->options.ranks +
             (unsigned)engine->grid->sched->rank_of[pst_plan_output_stage(o)];
-        struct pst_rank *r = pst_engine_local(engine, from);
+        struct pst_rank *r = pst_engine_local_rank(engine, from);
         const size_t at = pst_output_bytes(engine->grid->plan,
                                            &engine->grid->options, i, first);
         const size_t end = pst_output_bytes(

@@ -129,12 +129,12 @@ enum pst_status pst_engine_check_copies(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Returns on all ranks the status and text of the first rank, by
  * number, whose `status` is a failure; PST_OK if there is none. */
-enum pst_status pst_engine_settle(struct pst_engine *engine,
-                                  enum pst_status status,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_agree(struct pst_engine *engine,
+                                 enum pst_status status,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the local rank with that number, or NULL. */
-struct pst_rank *pst_engine_local(const struct pst_engine *engine,
-                                  unsigned rank);
+struct pst_rank *pst_engine_local_rank(const struct pst_engine *engine,
+                                       unsigned rank);
 /* Returns the owner of a parameter: the rank of its first stage in replica 0;
  * rank 0 if no stage uses it. */
 unsigned pst_engine_owner(const struct pst_engine *engine, unsigned param);

@@ -62,9 +62,10 @@ struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
 /* Adds to `list` the kernel calls of a local rank that its device leaves to the
  * host. */
-enum pst_status pst_engine_hosted(const struct pst_engine *engine,
-                                  unsigned local, struct pst_hosted_list *list,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_list_hosted(const struct pst_engine *engine,
+                                       unsigned local,
+                                       struct pst_hosted_list *list,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Traffic of --stash in all steps so far; read it between steps. */
 struct pst_stash_totals {
     uint64_t bytes_out, bytes_in;
@@ -204,9 +205,9 @@ enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE, after a step of training: copies the gradient of plan->inputs[i],
- * which the plan wants (pst_plan_want), to dst on rank 0: contiguous, with the
- * rows of all microbatches, weighted as the loss is; of an input that is not
- * divided, the sum over the microbatches. dst NULL elsewhere. */
+ * which the plan wants (pst_plan_keep_gradients), to dst on rank 0: contiguous,
+ * with the rows of all microbatches, weighted as the loss is; of an input that
+ * is not divided, the sum over the microbatches. dst NULL elsewhere. */
 enum pst_status pst_engine_fetch_input_grad(
     struct pst_engine *engine, unsigned input, void *dst,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -333,7 +334,7 @@ enum pst_status pst_engine_copy_values(struct pst_engine *to,
  * `plan`. `plan` is derived from this engine's plan and has the same parameter
  * numbers. The value is the one in this process, or the plan's if this process
  * has none. It is zero if the parameter is sharded over replicas, since
- * pst_engine_copy_values and pst_engine_adopt set it later. */
+ * pst_engine_copy_values and pst_engine_copy_state set it later. */
 enum pst_status pst_engine_read_start(const struct pst_engine *engine,
                                       struct pst_plan *plan, unsigned param,
                                       void *dst,
@@ -354,10 +355,10 @@ struct pst_adoption {
 };
 /* COLLECTIVE. Copies the state that both engines have from `from` to `to`.
  * Between steps; both engines have the same rank numbers. */
-enum pst_status pst_engine_adopt(struct pst_engine *to,
-                                 const struct pst_engine *from,
-                                 const struct pst_adoption *how,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_copy_state(struct pst_engine *to,
+                                      const struct pst_engine *from,
+                                      const struct pst_adoption *how,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends the names of parameters that are trained in both engines, but by
  * another optimizer in `to`, so that their optimizer states start anew: "'a',
  * 'b' and 3 more". */
@@ -393,9 +394,9 @@ enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
 
 /* COLLECTIVE. Returns on all ranks the status and text of the first rank, by
  * number, whose `status` is a failure; PST_OK if there is none. */
-enum pst_status pst_transport_settle(struct pst_transport *transport,
-                                     enum pst_status status,
-                                     struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_transport_agree(struct pst_transport *transport,
+                                    enum pst_status status,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Appends the names of the chosen kernels, for `show --kernels`. */
 void pst_engine_print_kernels(const struct pst_engine *engine,

@@ -32,7 +32,7 @@ static enum pst_status fetch_part(struct pst_engine *engine, size_t index,
         unsigned first, n = pst_grid_share(engine->grid, k, &first);
         const unsigned from =
             k * o->ranks + (unsigned)engine->grid->sched->rank_of[part->stage];
-        struct pst_rank *r = pst_engine_local(engine, from);
+        struct pst_rank *r = pst_engine_local_rank(engine, from);
         const size_t at = pst_input_bytes(plan, o, part->input, first);
         const size_t end = pst_input_bytes(plan, o, part->input, first + n);
         const void *src = NULL;
@@ -113,7 +113,7 @@ enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
         if (sum == NULL || piece == NULL)
             status = pst_diag_nomem(diag, all);
     }
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK)
         status = add_parts(engine, input, all, sum, piece, diag);
     if (status == PST_OK && dst != NULL)

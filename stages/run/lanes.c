@@ -87,7 +87,7 @@ static void *serve_lane(void *arg)
             break;
         round = lanes->round;
         pthread_mutex_unlock(&lanes->lock);
-        pst_alive_lane();
+        pst_alive_begin_lane();
         run_lane(l);
         pthread_mutex_lock(&lanes->lock);
         l->runs = false;

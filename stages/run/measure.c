@@ -112,7 +112,7 @@ static struct pst_mark shift_mark(struct pst_mark mark, double offset)
 static void fill_account(const struct pst_rank *r, uint64_t step, double offset,
                          struct account *ret, struct pst_mark *marks)
 {
-    const struct pst_ring_step *s = pst_ring_find(pst_rank_ring(r), step);
+    const struct pst_ring_step *s = pst_ring_find(pst_rank_step_times(r), step);
 
     *ret = (struct account){0};
     if (s == NULL)
@@ -123,7 +123,7 @@ static void fill_account(const struct pst_rank *r, uint64_t step, double offset,
         ret->prepare = shift_mark(s->prepare, offset);
     if (s->optim.end > 0)
         ret->optim = shift_mark(s->optim, offset);
-    ret->n = pst_rank_ring(r)->n_actions;
+    ret->n = pst_rank_step_times(r)->n_actions;
     for (unsigned i = 0; i < ret->n; i++)
         marks[i] = shift_mark(s->marks[i], offset);
 }
@@ -150,7 +150,7 @@ static enum pst_status gather_accounts(struct pst_engine *engine, uint64_t step,
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < size && status == PST_OK; k++) {
-        const struct pst_rank *r = pst_engine_local(engine, k);
+        const struct pst_rank *r = pst_engine_local_rank(engine, k);
         const size_t bytes = n_actions(engine, k) * sizeof(struct pst_mark);
 
         if (r == NULL && !pst_engine_is_zero(engine))
@@ -161,9 +161,10 @@ static enum pst_status gather_accounts(struct pst_engine *engine, uint64_t step,
         else if (r != NULL)
             fill_account(r, step, offset, &accounts[k], marks[k]);
     }
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     for (unsigned k = 0; k < size && status == PST_OK; k++) {
-        if (pst_engine_local(engine, k) != NULL && pst_engine_is_zero(engine))
+        if (pst_engine_local_rank(engine, k) != NULL &&
+            pst_engine_is_zero(engine))
             continue;
         status = pst_engine_fetch(engine, k, &accounts[k], &accounts[k],
                                   sizeof(*accounts), diag);
@@ -285,7 +286,7 @@ static enum pst_status collect_timeline(struct pst_engine *engine,
 
     if (accounts == NULL || marks == NULL)
         status = pst_diag_nomem(diag, size * sizeof(*accounts));
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK && accounts != NULL && marks != NULL)
         status = gather_accounts(engine, step, offset, accounts, marks, diag);
     if (status == PST_OK && pst_engine_is_zero(engine) && accounts != NULL &&
@@ -295,7 +296,7 @@ static enum pst_status collect_timeline(struct pst_engine *engine,
         pst_free(marks[k]);
     pst_free(marks);
     pst_free(accounts);
-    return pst_engine_settle(engine, status, diag);
+    return pst_engine_agree(engine, status, diag);
 }
 
 enum pst_status pst_engine_timeline(struct pst_engine *engine,
@@ -309,7 +310,7 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
 
     for (unsigned k = 0; k < engine->n_local; k++)
         pst_rank_await(engine->ranks[k]);
-    median = pst_ring_median(pst_rank_ring(engine->ranks[0]));
+    median = pst_ring_median(pst_rank_step_times(engine->ranks[0]));
     step = median != NULL ? median->step : UINT64_MAX;
     *ret = (struct pst_timeline){.name = "measured"};
     status = pst_engine_broadcast(engine->transport, &step, sizeof(step), NULL,
@@ -414,7 +415,7 @@ static enum pst_status measure_wire(struct pst_engine *engine,
         data = pst_calloc(PST_TAG_EXEC, BIG_BYTES, 1);
     if (engine->first < 2 && data == NULL)
         status = pst_diag_nomem(diag, BIG_BYTES);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK && engine->first == 1 && data != NULL) {
         status = answer_trips(engine, data, sizeof(double), diag);
         if (status == PST_OK)
@@ -436,7 +437,7 @@ static enum pst_status measure_wire(struct pst_engine *engine,
 static void add_rank(const struct pst_engine *engine, const struct pst_rank *r,
                      struct sums *sums)
 {
-    const struct pst_ring *ring = pst_rank_ring(r);
+    const struct pst_ring *ring = pst_rank_step_times(r);
 
     for (unsigned i = 0; i < PST_RING_STEPS; i++)
         if (pst_ring_counts(ring, i))
@@ -457,7 +458,7 @@ enum pst_status pst_engine_costs(struct pst_engine *engine,
     for (unsigned k = 0; k < engine->n_local && sums != NULL; k++)
         if (pst_rank_role(engine->ranks[k])->replica == 0)
             add_rank(engine, engine->ranks[k], sums);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
         status =
             pst_engine_fetch(engine, (unsigned)engine->grid->sched->rank_of[s],
@@ -466,7 +467,7 @@ enum pst_status pst_engine_costs(struct pst_engine *engine,
         set_stage_cost(&sums[s], &ret->stages[s]);
     if (status == PST_OK)
         status = measure_wire(engine, &ret->wire, diag);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     pst_free(sums);
     if (made && status != PST_OK)
         pst_costs_fini(ret);

@@ -29,8 +29,8 @@ bool pst_engine_is_zero(const struct pst_engine *engine)
     return engine->first == 0;
 }
 
-struct pst_rank *pst_engine_local(const struct pst_engine *engine,
-                                  unsigned rank)
+struct pst_rank *pst_engine_local_rank(const struct pst_engine *engine,
+                                       unsigned rank)
 {
     if (rank < engine->first || rank - engine->first >= engine->n_local)
         return NULL;
@@ -50,7 +50,8 @@ enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,
                                  const void *src, void *dst, size_t bytes,
                                  struct pst_diag *diag)
 {
-    if (pst_engine_is_zero(engine) && pst_engine_local(engine, from) != NULL) {
+    if (pst_engine_is_zero(engine) &&
+        pst_engine_local_rank(engine, from) != NULL) {
         memcpy(dst, src, bytes);
         return PST_OK;
     }
@@ -87,9 +88,9 @@ static void set_settled(struct settled *s, enum pst_status status,
     }
 }
 
-enum pst_status pst_transport_settle(struct pst_transport *t,
-                                     enum pst_status status,
-                                     struct pst_diag *diag)
+enum pst_status pst_transport_agree(struct pst_transport *t,
+                                    enum pst_status status,
+                                    struct pst_diag *diag)
 {
     struct settled all, one;
     enum pst_status net = PST_OK;
@@ -118,8 +119,8 @@ enum pst_status pst_transport_settle(struct pst_transport *t,
     return PST_OK;
 }
 
-enum pst_status pst_engine_settle(struct pst_engine *engine,
-                                  enum pst_status status, struct pst_diag *diag)
+enum pst_status pst_engine_agree(struct pst_engine *engine,
+                                 enum pst_status status, struct pst_diag *diag)
 {
-    return pst_transport_settle(engine->transport, status, diag);
+    return pst_transport_agree(engine->transport, status, diag);
 }

@@ -110,7 +110,7 @@ enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
     const size_t size =
         pst_dtype_size(engine->grid->plan->params.at[param].meta.dtype);
     const enum pst_status status =
-        pst_engine_settle(engine, check(engine, param, src, add, diag), diag);
+        pst_engine_agree(engine, check(engine, param, src, add, diag), diag);
 
     if (status != PST_OK)
         return status;

@@ -472,7 +472,7 @@ static void advance_rank(struct pst_simulation *m, unsigned rank)
     wait_for_sums(m, rank);
 }
 
-void pst_sim_play(struct pst_simulation *m)
+void pst_sim_run(struct pst_simulation *m)
 {
     for (unsigned r = 0; r < m->sched->n_ranks; r++)
         push_rank(m, r, 0.0);

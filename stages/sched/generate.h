@@ -50,9 +50,9 @@ enum pst_status pst_sched_list_end(const struct pst_sched_list *list,
 
 /* Fills the lists for any placement, by simulating a step with equal costs.
  * split: uses I and W instead of B. */
-enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
-                                          bool split,
-                                          struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_sched_generate_simulated(struct pst_schedule *sched,
+                                             bool split, struct pst_diag *diag)
+    PST_MUST_CHECK;
 /* True if the stages are placed as a generator of that placement requires. */
 bool pst_sched_is_placed(const struct pst_schedule *sched,
                          enum pst_place place);

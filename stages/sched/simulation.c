@@ -188,7 +188,7 @@ static enum pst_status play_schedule(struct pst_simulation *m)
 
     if (status != PST_OK)
         return status;
-    pst_sim_play(m);
+    pst_sim_run(m);
     for (unsigned r = 0; r < s->n_ranks && !m->failed; r++) {
         if (m->ranks[r].next < s->ranks[r].n)
             return refuse_stuck(m);

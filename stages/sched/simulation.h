@@ -63,6 +63,6 @@ void pst_sim_add_span(struct pst_simulation *m, unsigned rank,
                       enum pst_span_kind kind, const struct pst_action *a,
                       double start, double end);
 /* Runs all ranks until they have ended or none can continue. */
-void pst_sim_play(struct pst_simulation *m);
+void pst_sim_run(struct pst_simulation *m);
 
 #endif

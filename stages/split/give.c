@@ -443,8 +443,8 @@ static enum pst_status note_all(const struct giver *g)
     return status;
 }
 
-enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
-                              bool partial, struct pst_diag *diag)
+enum pst_status pst_plan_set_weights(struct pst_plan *plan, const char *path,
+                                     bool partial, struct pst_diag *diag)
 {
     struct giver g = {.plan = plan, .diag = diag};
     struct pst_plan_given *given;

@@ -24,7 +24,7 @@ void pst_plan_free(struct pst_plan *plan)
 {
     if (plan == NULL)
         return;
-    pst_joint_drop(plan);
+    pst_joint_free_cached(plan);
     for (size_t i = 0; i < plan->stages.n; i++)
         pst_graph_free(plan->stages.at[i].graph);
     pst_plan_close_files(plan);

@@ -526,7 +526,7 @@ enum pst_status pst_joint_take(const struct pst_plan *plan, unsigned stage,
     return PST_OK;
 }
 
-void pst_joint_drop(const struct pst_plan *plan)
+void pst_joint_free_cached(const struct pst_plan *plan)
 {
     for (size_t s = 0; plan->joints != NULL && s < plan->stages.n; s++)
         pst_joint_free(

@@ -79,9 +79,9 @@ struct pst_plan_input {
 
 /*
  * A part of the gradient of a model input, which a stage computes and keeps for
- * each microbatch of a step (pst_plan_want). As for the gradient of an edge,
- * the last stage with a part adds up its own contributions, and every other
- * stage has each contribution as a separate part.
+ * each microbatch of a step (pst_plan_keep_gradients). As for the gradient of
+ * an edge, the last stage with a part adds up its own contributions, and every
+ * other stage has each contribution as a separate part.
  */
 struct pst_input_part {
     unsigned input; /* index in plan->inputs */
@@ -270,9 +270,9 @@ void pst_plan_free(struct pst_plan *plan);
  * floating dtype is upcast if needed; any other difference of dtype or shape is
  * PST_ERR_SHAPE.
  */
-enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
-                              bool partial,
-                              struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_plan_set_weights(struct pst_plan *plan, const char *path,
+                                     bool partial,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Writes the plan beside dir (DIR.tmp-PID), then renames it, so that an error
  * leaves the old plan as it was. An existing directory without a plan must be
@@ -390,7 +390,7 @@ enum pst_status pst_joint_take(const struct pst_plan *plan, unsigned stage,
                                struct pst_joint **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Frees the cached joints. Any thread. */
-void pst_joint_drop(const struct pst_plan *plan);
+void pst_joint_free_cached(const struct pst_plan *plan);
 
 /*
  * Chooses the model inputs whose gradients steps of training keep: sets wants
@@ -399,8 +399,9 @@ void pst_joint_drop(const struct pst_plan *plan);
  * before an engine uses it. After an error none is kept. PST_ERR_NOT_FOUND: no
  * such input; PST_ERR_UNSUPPORTED: its dtype has no gradient.
  */
-enum pst_status pst_plan_want(struct pst_plan *plan, const char *const *names,
-                              size_t n, struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_plan_keep_gradients(struct pst_plan *plan,
+                                        const char *const *names, size_t n,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Print the table of stages, as text and as JSON. */
 void pst_plan_print(const struct pst_plan *plan, struct pst_str *out);

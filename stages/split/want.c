@@ -67,21 +67,22 @@ static enum pst_status list_parts(struct pst_plan *plan, unsigned stage,
 static void drop_wanted(struct pst_plan *plan)
 {
     if (plan->wants != NULL)
-        pst_joint_drop(plan);
+        pst_joint_free_cached(plan);
     plan->wants = NULL;
     plan->parts.n = 0;
     plan->parts_known = false;
 }
 
-enum pst_status pst_plan_want(struct pst_plan *plan, const char *const *names,
-                              size_t n, struct pst_diag *diag)
+enum pst_status pst_plan_keep_gradients(struct pst_plan *plan,
+                                        const char *const *names, size_t n,
+                                        struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     drop_wanted(plan);
     if (n == 0)
         return PST_OK;
-    pst_joint_drop(plan);
+    pst_joint_free_cached(plan);
     plan->wants = pst_arena_calloc(&plan->arena, plan->inputs.n + 1, 1);
     if (plan->wants == NULL)
         return pst_diag_nomem(diag, plan->inputs.n);

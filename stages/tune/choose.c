@@ -68,7 +68,7 @@ static enum pst_status plan_memory(struct pst_plan *plan,
 
     if (status == PST_OK && memory != NULL)
         status = pst_grid_measure(&grid, memory, diag);
-    pst_joint_drop(plan);
+    pst_joint_free_cached(plan);
     if (status == PST_OK) {
         *ret = grid.sched;
         grid.sched = NULL;
@@ -349,7 +349,7 @@ static enum pst_status apply_best(struct pst_plan *plan,
     return status;
 }
 
-enum pst_status pst_exec_settle(struct pst_plan *plan,
+enum pst_status pst_exec_choose(struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag)
 {
@@ -375,7 +375,7 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   struct pst_diag *diag)
 {
     struct pst_exec_options o = *options;
-    const enum pst_status status = pst_exec_settle(plan, &o, diag);
+    const enum pst_status status = pst_exec_choose(plan, &o, diag);
 
     return status == PST_OK ? plan_memory(plan, &o, memory, ret, diag) : status;
 }
@@ -388,7 +388,7 @@ enum pst_status pst_exec_schedules(struct pst_plan *plan,
 {
     struct pst_exec_options o = *options;
     struct pst_grids grids = {0};
-    enum pst_status status = pst_exec_settle(plan, &o, diag);
+    enum pst_status status = pst_exec_choose(plan, &o, diag);
 
     if (status == PST_OK)
         status = pst_grids_init(&grids, plan, &o, diag);
@@ -396,9 +396,9 @@ enum pst_status pst_exec_schedules(struct pst_plan *plan,
         status =
             pst_grid_measure(&grids.at[i], memory + (size_t)i * o.ranks, diag);
         if (status != PST_OK)
-            pst_grids_blame(&grids, i, diag);
+            pst_grids_prefix_error(&grids, i, diag);
     }
-    pst_joint_drop(plan);
+    pst_joint_free_cached(plan);
     for (unsigned i = 0; i < grids.n && status == PST_OK; i++) {
         ret[i] = grids.at[i].sched;
         grids.at[i].sched = NULL;

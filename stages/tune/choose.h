@@ -50,7 +50,7 @@ void pst_choice_print(const struct pst_choice *choice, struct pst_str *out);
  * none fits, takes the one that needs least memory, so that the refusal states
  * by how much it exceeds the limit. Without a limit "auto" recomputes and
  * shards nothing, and the stash stays as given. */
-enum pst_status pst_exec_settle(struct pst_plan *plan,
+enum pst_status pst_exec_choose(struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -31,7 +31,7 @@ static enum pst_status init_grid(struct pst_grids *g, unsigned i,
         o.place = place;
     status = pst_grid_init(&g->at[i], plan, &o, diag);
     if (status != PST_OK)
-        pst_grids_blame(g, i, diag);
+        pst_grids_prefix_error(g, i, diag);
     return status;
 }
 
@@ -138,8 +138,8 @@ unsigned pst_grids_find(const struct pst_grids *g, unsigned microbatches)
     return i;
 }
 
-void pst_grids_blame(const struct pst_grids *g, unsigned i,
-                     struct pst_diag *diag)
+void pst_grids_prefix_error(const struct pst_grids *g, unsigned i,
+                            struct pst_diag *diag)
 {
     const unsigned n = g->at[i].options.microbatches;
 

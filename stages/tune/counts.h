@@ -30,7 +30,7 @@ void pst_grids_fini(struct pst_grids *grids);
 unsigned pst_grids_find(const struct pst_grids *grids, unsigned microbatches);
 /* Puts "with 8 microbatches" before the error of a grid, if there are several.
  */
-void pst_grids_blame(const struct pst_grids *grids, unsigned i,
-                     struct pst_diag *diag);
+void pst_grids_prefix_error(const struct pst_grids *grids, unsigned i,
+                            struct pst_diag *diag);
 
 #endif

@@ -131,7 +131,7 @@ static enum pst_status check_range(struct verifier *v, struct differences *s,
                             s->n);
     status = check_chosen(v, s, &answer, &best);
     if (status == PST_OK && answer == WRONG && end - begin == 1)
-        status = pst_wide_jumps(s->wide, s->chosen, &jumps, v->diag);
+        status = pst_wide_is_discontinuous(s->wide, s->chosen, &jumps, v->diag);
     for (unsigned k = begin; k < end; k++)
         s->chosen[list[k]] = false;
     if (status != PST_OK || answer == RIGHT)

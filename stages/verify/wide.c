@@ -657,8 +657,9 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
     return status;
 }
 
-enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
-                               bool *ret, struct pst_diag *diag)
+enum pst_status pst_wide_is_discontinuous(struct pst_wide *wide,
+                                          const bool *chosen, bool *ret,
+                                          struct pst_diag *diag)
 {
     struct walk walk = {.w = wide,
                         .chosen = chosen,

@@ -59,7 +59,8 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets *ret to true if the loss is discontinuous at these parameters, for
  * example at a tie in topk: it has no derivative there. */
-enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
-                               bool *ret, struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_wide_is_discontinuous(struct pst_wide *wide,
+                                          const bool *chosen, bool *ret,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -186,13 +186,13 @@ static enum pst_status run(const char *dir, const char *what, unsigned keep,
             (void)printf("%" PRIu64 "\n", step);
         return status;
     }
-    status = pst_checkpoint_own(&claim, &owner, &former, diag);
+    status = pst_checkpoint_acquire(&claim, &owner, &former, diag);
     if (status != PST_OK)
         return status;
     status = check(dir, &step, diag);
     if (status == PST_OK || status == PST_ERR_NOT_FOUND)
         status = save(dir, (uint64_t)strtoull(what, NULL, 10), keep, diag);
-    pst_checkpoint_disown(owner);
+    pst_checkpoint_release(owner);
     return status;
 }
 

@@ -5,9 +5,9 @@
 
 static void mark_bad(uint64_t step)
 {
-    assert_ok(
-        pst_checkpoint_mark("ck", step, true, "step was not applied", &diag),
-        &diag);
+    assert_ok(pst_checkpoint_record_reason("ck", step, true,
+                                           "step was not applied", &diag),
+              &diag);
 }
 
 /* The newest good checkpoint survives any number of bad ones, and is the one
@@ -119,7 +119,8 @@ static void keeps_what_the_run_was_told(void **state)
     assert_ok(save_shard(1, 0, 8, 1, &shard), &diag);
     assert_ok(pst_checkpoint_commit("ck", &info, NULL, &shard, 1, 1, &diag),
               &diag);
-    assert_ok(pst_checkpoint_mark("ck", 1, false, "why", &diag), &diag);
+    assert_ok(pst_checkpoint_record_reason("ck", 1, false, "why", &diag),
+              &diag);
     assert_ok(open_ck(1, DIGEST, true, &ckpt, NULL), &diag);
     assert_string_equal(ckpt->info.options,
                         "--lr=0.1\n--chunk=x=0,\"y\"=1\n--none=\n");
@@ -308,7 +309,7 @@ static enum pst_status own(const char *digest, bool resume, bool adopt,
     const struct pst_checkpoint_claim claim = {
         .dir = "ck", .model_digest = digest, .resume = resume, .adopt = adopt};
 
-    return pst_checkpoint_own(&claim, ret, former, &diag);
+    return pst_checkpoint_acquire(&claim, ret, former, &diag);
 }
 
 /* A single checkpoint is no folder for the checkpoints of a run: the run that
@@ -322,15 +323,15 @@ static void folder_of_a_step_is_refused(void **state)
 
     (void)state;
     assert_ok(save(1, 8, 1, 0), &diag);
-    assert_int_equal(pst_checkpoint_own(&claim, &owner, &former, &diag),
+    assert_int_equal(pst_checkpoint_acquire(&claim, &owner, &former, &diag),
                      PST_ERR_CONFIG);
     assert_int_equal(diag.error, PST_E_CHECKPOINT_FOLDER);
     assert_non_null(strstr(diag.text, "--resume=1 continues from it"));
     assert_int_equal(access("ck/step-00000001/owner.json", F_OK), -1);
     claim.dir = "ck/step-00000002"; /* no checkpoint, only such a name */
     assert_int_equal(mkdir(claim.dir, 0777), 0);
-    assert_ok(pst_checkpoint_own(&claim, &owner, &former, &diag), &diag);
-    pst_checkpoint_disown(owner);
+    assert_ok(pst_checkpoint_acquire(&claim, &owner, &former, &diag), &diag);
+    pst_checkpoint_release(owner);
 }
 
 /* Both folders of a run have its name; a folder with another run's name is
@@ -344,27 +345,27 @@ static void second_folder_has_the_name_of_the_first(void **state)
     struct pst_checkpoint_run run;
 
     (void)state;
-    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    assert_ok(pst_checkpoint_acquire(&claim, &a, &former, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
-    pst_checkpoint_disown(a);
-    assert_ok(pst_checkpoint_whose("ck", &run, &diag), &diag);
+    pst_checkpoint_release(a);
+    assert_ok(pst_checkpoint_read_run("ck", &run, &diag), &diag);
     assert_string_equal(run.name, "a");
     assert_non_null(strstr(run.fallback, "/second"));
     pst_free(run.fallback);
     claim.resume = true;
-    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
-    pst_checkpoint_disown(a);
+    assert_ok(pst_checkpoint_acquire(&claim, &a, &former, &diag), &diag);
+    pst_checkpoint_release(a);
     claim.run = "b";
-    assert_int_equal(pst_checkpoint_own(&claim, &a, &former, &diag),
+    assert_int_equal(pst_checkpoint_acquire(&claim, &a, &former, &diag),
                      PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "belongs to another run (a"));
     claim.adopt = true;
-    assert_ok(pst_checkpoint_own(&claim, &a, &former, &diag), &diag);
+    assert_ok(pst_checkpoint_acquire(&claim, &a, &former, &diag), &diag);
     assert_int_equal(former.n, 1);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     assert_int_equal(unlink("ck/owner.json"), 0);
     assert_int_equal(mkdir("ck/owner.json", 0777), 0);
-    assert_int_equal(pst_checkpoint_whose("ck", &run, &diag), PST_ERR_IO);
+    assert_int_equal(pst_checkpoint_read_run("ck", &run, &diag), PST_ERR_IO);
     assert_non_null(strstr(diag.text, "mend or remove it"));
 }
 
@@ -383,15 +384,15 @@ static void belongs_to_one_run(void **state)
         assert_non_null(strstr(diag.text, "belongs to a job that runs"));
     }
     assert_int_equal(pst_checkpoint_lock("ck", &lock, &diag), PST_ERR_BUSY);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     /* The owner never saved, so the folder is free for any run. */
     assert_ok(own("other", false, false, &a, &former), &diag);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     assert_ok(own(DIGEST, true, false, &a, &former), &diag);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     assert_int_equal(own(DIGEST, false, false, &a, &former), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "--resume"));
     assert_non_null(strstr(diag.text, "--adopt"));
@@ -404,7 +405,7 @@ static void belongs_to_one_run(void **state)
     assert_string_equal(former.folder, "former-1");
     assert_int_equal(access("ck/former-1/step-00000001/manifest.json", F_OK),
                      0);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
 }
 
 /* A run whose folder was moved away finds another run's folder in its place. */
@@ -415,28 +416,28 @@ static void sees_that_it_was_moved(void **state)
 
     (void)state;
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
+    assert_ok(pst_checkpoint_check_owner(a, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     assert_int_equal(rename("ck", "ck.old"), 0);
     /* No other folder replaced it. */
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
+    assert_ok(pst_checkpoint_check_owner(a, &diag), &diag);
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
-    assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_checkpoint_check_owner(a, &diag), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "moved away"));
-    assert_ok(pst_checkpoint_still_own(b, &diag), &diag);
-    pst_checkpoint_disown(b);
+    assert_ok(pst_checkpoint_check_owner(b, &diag), &diag);
+    pst_checkpoint_release(b);
     /* The name of run b stays in the folder after that run has ended. */
-    assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_checkpoint_check_owner(a, &diag), PST_ERR_CONFIG);
     /* A run that has not written its name yet keeps the folder, too. */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(unlink("ck/owner.json"), 0);
-    assert_int_equal(pst_checkpoint_own_again(a, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_checkpoint_restore_owner(a, &diag), PST_ERR_CONFIG);
     assert_int_equal(access("ck/owner.json", F_OK), -1);
-    pst_checkpoint_disown(b);
+    pst_checkpoint_release(b);
     assert_int_equal(rename("ck", "ck.new"), 0);
     assert_int_equal(rename("ck.old", "ck"), 0);
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
-    pst_checkpoint_disown(a);
+    assert_ok(pst_checkpoint_check_owner(a, &diag), &diag);
+    pst_checkpoint_release(a);
     assert_int_equal(system("rm -r ck.new"), 0);
 }
 
@@ -465,7 +466,7 @@ static void killed_owners_leave_it_free(void **state)
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     close(fds[0]);
     close(fds[1]);
 }
@@ -512,22 +513,22 @@ static void doubts_what_another_host_left(void **state)
     assert_int_equal(status, 0);
     move_owner("elsewhere");
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    assert_true(pst_checkpoint_doubt(a, &host, &ended));
+    assert_true(pst_checkpoint_may_be_in_use(a, &host, &ended));
     assert_string_equal(host, "elsewhere");
     assert_int_equal(ended, pid);
-    pst_checkpoint_disown(a);
+    pst_checkpoint_release(a);
     move_owner("elsewhere"); /* this process has recorded its end */
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    assert_false(pst_checkpoint_doubt(a, &host, &ended));
-    pst_checkpoint_disown(a);
+    assert_false(pst_checkpoint_may_be_in_use(a, &host, &ended));
+    pst_checkpoint_release(a);
     pid = fork();
     if (pid == 0)
         _exit(own(DIGEST, false, false, &a, &former) != PST_OK);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
     /* The owner is of this host. */
-    assert_false(pst_checkpoint_doubt(a, &host, &ended));
-    pst_checkpoint_disown(a);
+    assert_false(pst_checkpoint_may_be_in_use(a, &host, &ended));
+    pst_checkpoint_release(a);
 }
 
 int main(void)

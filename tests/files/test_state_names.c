@@ -244,8 +244,9 @@ static void checkpoints_keep_them(void **state)
         assert_int_equal(name->meta.stride[0], 3);
         pst_checkpoint_close(ckpt);
         /* Marking the checkpoint does not lose the names. */
-        assert_ok(pst_checkpoint_mark("ck", 3, false, "a remark", &diag),
-                  &diag);
+        assert_ok(
+            pst_checkpoint_record_reason("ck", 3, false, "a remark", &diag),
+            &diag);
     }
     assert_ok(pst_checkpoint_step_of("ck/step-00000003/", &dir, &step, &diag),
               &diag);

@@ -59,10 +59,10 @@ static void leaves_out_who_is_away(void **state)
     assert_int_equal(pstctl_hosts_slots(&h), 4);
     assert_ok(pstctl_hosts_place(&h, 4, &diag), &diag);
     expect_places(&h, "a:2,c:2");
-    assert_true(pstctl_hosts_spread(&h));
+    assert_true(pstctl_hosts_are_several(&h));
     assert_int_equal(pstctl_hosts_place(&h, 5, &diag), PST_ERR_USAGE);
     assert_ok(pstctl_hosts_place(&h, 2, &diag), &diag);
-    assert_false(pstctl_hosts_spread(&h));
+    assert_false(pstctl_hosts_are_several(&h));
     assert_int_equal(pstctl_hosts_most(&h), 2);
     pstctl_hosts_fini(&h);
 }

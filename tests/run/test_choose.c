@@ -110,7 +110,7 @@ static void takes_what_fits(void **state)
             continue;
         least = PST_MIN(least, limit);
         o.memory_limit = (double)limit;
-        assert_ok(pst_exec_settle(net.plan, &o, &diag), &diag);
+        assert_ok(pst_exec_choose(net.plan, &o, &diag), &diag);
         assert_true(peak_of(&net, o) <= limit);
         for (size_t k = 0; k < choices.all.n; k++) {
             const struct pst_choice *c = &choices.all.at[k];
@@ -128,7 +128,7 @@ static void takes_what_fits(void **state)
     }
     assert_true(outside > 0);
     options.memory_limit = (double)least - 64;
-    assert_ok(pst_exec_settle(net.plan, &options, &diag), &diag);
+    assert_ok(pst_exec_choose(net.plan, &options, &diag), &diag);
     assert_int_equal(peak_of(&net, options), least);
     pst_choices_fini(&choices);
     net_fini(&net);
@@ -146,14 +146,14 @@ static void keeps_what_was_asked_for(void **state)
     options.recompute = "full";
     options.shard_by = "zero2";
     options.stash_keep = 3;
-    assert_ok(pst_exec_settle(net.plan, &options, &net.diag), &net.diag);
+    assert_ok(pst_exec_choose(net.plan, &options, &net.diag), &net.diag);
     assert_string_equal(options.recompute, "full");
     assert_string_equal(options.shard_by, "zero2");
     assert_string_equal(options.stash, "disk:/tmp");
     assert_int_equal(options.stash_keep, 3);
     /* without a limit only requested options are used */
     options = open_options(2, 12);
-    assert_ok(pst_exec_settle(net.plan, &options, &net.diag), &net.diag);
+    assert_ok(pst_exec_choose(net.plan, &options, &net.diag), &net.diag);
     assert_null(options.recompute);
     assert_null(options.shard_by);
     assert_string_equal(options.stash, "disk:/tmp");

@@ -30,12 +30,12 @@ static void limits_differ_by_phase(void **state)
     (void)state;
     pst_alive_watch();
     pst_alive_set_limit(60);
-    (void)pst_alive_enter(PST_ALIVE_STEP);
+    (void)pst_alive_begin_phase(PST_ALIVE_STEP);
     assert_true(pst_alive_limit() == 60);
     pst_alive_set_step_limit(30);
     assert_true(pst_alive_limit() == 30);
     assert_true(pst_alive_limit_of(PST_ALIVE_SAVE) == 60);
-    (void)pst_alive_enter(PST_ALIVE_SAVE);
+    (void)pst_alive_begin_phase(PST_ALIVE_SAVE);
     assert_true(pst_alive_limit() == 60);
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 30);
     /* A new run's limit: what was learnt is forgotten. */

@@ -495,7 +495,7 @@ static void survives_lack_of_memory(void **state)
     options.replicas = 2;
     net_init_as(&net, 4, NET_STILL | NET_TRANSMIT);
     assert_ok(pst_transport_self.open("4", &transport, &net.diag), &net.diag);
-    pst_joint_drop(net.plan); /* the split has cached the joint graphs */
+    pst_joint_free_cached(net.plan); /* the split has cached the joint graphs */
     for (; status != PST_OK; n++) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);

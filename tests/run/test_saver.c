@@ -49,8 +49,8 @@ static enum pst_status end(struct pst_saver *s, struct job *job)
 
     do {
         pst_saver_wait(s);
-        assert_false(pst_saver_works(s));
-        status = pst_saver_next(s, &job->net.diag);
+        assert_false(pst_saver_is_working(s));
+        status = pst_saver_continue(s, &job->net.diag);
     } while (status == PST_AGAIN);
     return status;
 }
@@ -159,7 +159,7 @@ static void fails_there(unsigned replicas, enum fault fault)
     steps(&job, 2, 3);
     assert_int_equal(end(s, &job), PST_ERR_IO);
     assert_true(access(left, F_OK) != 0);
-    assert_ok(pst_saver_again(s, other, &job.net.diag), &job.net.diag);
+    assert_ok(pst_saver_begin_again(s, other, &job.net.diag), &job.net.diag);
     steps(&job, 3, 4);
     assert_ok(end(s, &job), &job.net.diag);
     assert_same_state(&straight, &job);
@@ -192,7 +192,7 @@ static void one_at_a_time(void **state)
     (void)state;
     job_begin(&job, 2, 1);
     s = saver(&job);
-    assert_int_equal(pst_saver_again(s, "one", &job.net.diag),
+    assert_int_equal(pst_saver_begin_again(s, "one", &job.net.diag),
                      PST_ERR_INTERNAL);
     begin(s, &job, "one", 1);
     assert_int_equal(

@@ -220,11 +220,11 @@ static enum pst_status claim_folder(const struct pstd_config *options,
     enum pst_status status = PST_OK;
 
     if (options->resume.on)
-        status = pst_checkpoint_whose(DIR, &run, &diag);
+        status = pst_checkpoint_read_run(DIR, &run, &diag);
     if (run.name[0] == '\0')
         pst_checkpoint_name_run(run.name);
     if (status == PST_OK)
-        status = pst_checkpoint_own(&claim, ret, &former, &diag);
+        status = pst_checkpoint_acquire(&claim, ret, &former, &diag);
     pst_free(run.fallback);
     return status;
 }
@@ -542,7 +542,7 @@ static enum pst_status run_start(const struct pstd_config *options,
     do_steps(w.reached, ranks);
     at = kind == DONE || kind == FAULT || kind == STOP ? disk_count()
                                                        : draw_end();
-    pst_checkpoint_disown(owner);
+    pst_checkpoint_release(owner);
     ret->begun = w.begun <= at;
     rewind_disk(at, kind == POWER || kind == MACHINE);
     ret->step = w.reached;
@@ -690,7 +690,7 @@ static void save_foreign(void)
     sim_check(claim_folder(&options, &owner) == PST_OK, "%s", diag.text);
     for (unsigned i = 1; i <= 2; i++)
         sim_check(save(w.steps + i, w.ranks, true) == PST_OK, "%s", diag.text);
-    pst_checkpoint_disown(owner);
+    pst_checkpoint_release(owner);
 }
 
 /* Simulates the supervisor from the user's command to its end. */

@@ -316,7 +316,7 @@ static void end_step(struct rank *r)
         script(r);
         return;
     }
-    (void)pst_alive_enter(PST_ALIVE_IDLE);
+    (void)pst_alive_begin_phase(PST_ALIVE_IDLE);
     sim_trace("rank %u is done", r->number);
     r->is_done = true;
 }
@@ -330,7 +330,7 @@ static void begin_op(struct rank *r)
         return;
     switch (op->kind) {
     case SAVE:
-        (void)pst_alive_enter(PST_ALIVE_SAVE);
+        (void)pst_alive_begin_phase(PST_ALIVE_SAVE);
         begin_work(r);
         return;
     case WORK:
@@ -352,9 +352,9 @@ static void begin_op(struct rank *r)
 
 static void end_op(struct rank *r)
 {
-    pst_alive_moved();
+    pst_alive_record_progress();
     if (r->ops[r->at].kind == SAVE)
-        pst_alive_leave(PST_ALIVE_STEP);
+        pst_alive_restore_phase(PST_ALIVE_STEP);
     r->waits = false;
     if (++r->at == r->n_ops)
         end_step(r);
@@ -425,7 +425,7 @@ static void on_exec(void *ctx, uint64_t what)
     }
     if (is_late(r, on_exec, what))
         return;
-    pst_alive_play(&r->alive);
+    pst_alive_use_state(&r->alive);
     run_next(r);
 }
 
@@ -436,7 +436,7 @@ static void on_loop(void *ctx, uint64_t what)
 
     if (is_late(r, on_loop, what))
         return;
-    pst_alive_play(&r->alive);
+    pst_alive_use_state(&r->alive);
     if (pstd_watch_check(&r->watch, pst_now(), &diag)) {
         record_verdict(r, &diag);
         return;
@@ -563,12 +563,12 @@ static void start(struct rank *r, unsigned number)
     r->alive = (struct pst_alive)PST_ALIVE_NONE;
     r->watch.has_rank = true;
     r->watch.rank = number;
-    pst_alive_play(&r->alive);
+    pst_alive_use_state(&r->alive);
     pst_alive_watch();
     pst_alive_set_limit(w.limit > 0 ? w.limit : DEFAULT);
     sim_check(pst_pulse_new(&r->transport, &r->pulse, &diag) == PST_OK, "%s",
               diag.text);
-    (void)pst_alive_enter(PST_ALIVE_STEP);
+    (void)pst_alive_begin_phase(PST_ALIVE_STEP);
     (void)pstd_watch_check(&r->watch, pst_now(), &diag);
     script(r);
     sim_at(sim_between(0, 100 * SIM_MS), on_loop, r, 0);
@@ -628,10 +628,10 @@ static void play(void)
     else
         sim_check(all_done(), "the job stands still, and nobody says so");
     for (unsigned i = 0; i < w.n; i++) {
-        pst_alive_play(&w.ranks[i].alive);
+        pst_alive_use_state(&w.ranks[i].alive);
         pst_pulse_free(w.ranks[i].pulse);
     }
-    pst_alive_play(NULL);
+    pst_alive_use_state(NULL);
     pstctl_launch_fini(&w.launch);
 }
 

@@ -131,7 +131,7 @@ static void pieces_are_whole(void **state)
     struct fixture *f = *state;
 
     write_given(f, PST_F32, "m.tied", NULL, NULL);
-    assert_ok(pst_plan_give(f->plan, f->file, false, &diag), &diag);
+    assert_ok(pst_plan_set_weights(f->plan, f->file, false, &diag), &diag);
     assert_int_equal(f->plan->notes.n, 0);
     check_saved(f);
 }
@@ -141,7 +141,7 @@ static void narrow_ones_are_widened(void **state)
     struct fixture *f = *state;
 
     write_given(f, PST_BF16, "m.w", "m.tied", NULL);
-    assert_ok(pst_plan_give(f->plan, f->file, false, &diag), &diag);
+    assert_ok(pst_plan_set_weights(f->plan, f->file, false, &diag), &diag);
     assert_int_equal(f->plan->notes.n, 1);
     assert_non_null(strstr(f->plan->notes.at[0], "narrower dtype"));
     check_saved(f);
@@ -158,10 +158,10 @@ static void names_of_one_tensor_must_agree(void **state)
     memcpy(other, f->w, N * sizeof(float));
     other[N - 1] += 1;
     write_given(f, PST_F32, "m.w", "m.tied", other);
-    assert_int_equal(pst_plan_give(f->plan, f->file, false, &diag),
+    assert_int_equal(pst_plan_set_weights(f->plan, f->file, false, &diag),
                      PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "one tensor in the model"));
-    assert_int_equal(pst_plan_give(f->plan, f->file, true, &diag),
+    assert_int_equal(pst_plan_set_weights(f->plan, f->file, true, &diag),
                      PST_ERR_INPUT);
     free(other);
 }
@@ -173,7 +173,7 @@ static void a_nan_is_noted(void **state)
 
     f->w[N - 1] = (float)(0.0 / (double)(f->w[0]));
     write_given(f, PST_F32, "m.w", NULL, NULL);
-    assert_ok(pst_plan_give(f->plan, f->file, false, &diag), &diag);
+    assert_ok(pst_plan_set_weights(f->plan, f->file, false, &diag), &diag);
     assert_int_equal(f->plan->notes.n, 0);
     check_saved(f);
     assert_int_equal(f->plan->notes.n, 1);
@@ -189,7 +189,7 @@ static void survives_every_failed_allocation(void **state)
     write_given(f, PST_F32, "m.w", "m.tied", NULL);
     for (uint64_t n = 1; status == PST_ERR_NOMEM; n++) {
         pst_alloc_fail_at(n);
-        status = pst_plan_give(f->plan, f->file, false, &diag);
+        status = pst_plan_set_weights(f->plan, f->file, false, &diag);
         pst_alloc_fail_at(0);
         if (status == PST_ERR_NOMEM)
             assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);

@@ -698,7 +698,7 @@ static void survives_lack_of_memory(void **state)
 
     (void)state;
     net_init(&net, 2);
-    pst_joint_drop(net.plan); /* the split has cached it */
+    pst_joint_free_cached(net.plan); /* the split has cached it */
     for (unsigned n = 1; status != PST_OK; n += 7) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t plan = pst_alloc_live(PST_TAG_PLAN);

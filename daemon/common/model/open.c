@@ -60,7 +60,8 @@ static enum pst_status split_model(struct pst_model *model,
         return status;
     status = pst_split(model, &cut.options, ret, diag);
     if (status == PST_OK && config->weights != NULL)
-        status = pst_plan_give(*ret, config->weights, config->partial, diag);
+        status =
+            pst_plan_set_weights(*ret, config->weights, config->partial, diag);
     pstd_cut_fini(&cut);
     return status;
 }

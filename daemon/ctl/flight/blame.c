@@ -24,7 +24,8 @@ static const char *const waited_for[] = {
     "values of transmitted parameters",
 };
 
-const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
+const struct pst_flight_record *pstctl_newest_record(
+    const struct pst_flight_log *log)
 {
     return log->n > 0 ? &log->at[log->n - 1] : NULL;
 }
@@ -32,7 +33,7 @@ const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
 /* Returns the rank that the rank of this log waits for; -1: none. */
 static int awaited_rank(const struct pst_flight_log *log)
 {
-    const struct pst_flight_record *r = pstctl_newest(log);
+    const struct pst_flight_record *r = pstctl_newest_record(log);
 
     return r != NULL && r->end == 0 ? r->peer : -1;
 }
@@ -47,14 +48,15 @@ static double last_activity(const struct pst_flight_record *r)
 static double seconds_without_poll(const struct pst_flight_log *logs,
                                    unsigned ranks, int rank)
 {
-    const struct pst_flight_record *r = pstctl_newest(&logs[rank]);
+    const struct pst_flight_record *r = pstctl_newest_record(&logs[rank]);
     double newest = 0;
 
     if (r->looked == 0) /* written by a version without this field */
         return 0;
     for (unsigned i = 0; i < ranks; i++)
         if (logs[i].n > 0)
-            newest = PST_MAX(newest, last_activity(pstctl_newest(&logs[i])));
+            newest =
+                PST_MAX(newest, last_activity(pstctl_newest_record(&logs[i])));
     newest -= last_activity(r);
     return newest > STILL_S ? newest : 0;
 }
@@ -78,8 +80,8 @@ static int find_longest_waiter(const struct pst_flight_log *logs,
 
     for (unsigned i = 0; i < ranks; i++)
         if (awaited_rank(&logs[i]) >= 0 &&
-            (found < 0 || pstctl_newest(&logs[i])->begin <
-                              pstctl_newest(&logs[found])->begin))
+            (found < 0 || pstctl_newest_record(&logs[i])->begin <
+                              pstctl_newest_record(&logs[found])->begin))
             found = (int)i;
     return found;
 }
@@ -137,8 +139,8 @@ void pstctl_print_blamed(const struct pstctl_blamed *v,
         pst_str_add(out, "no rank waits for another");
         return;
     }
-    wait = v->waiter >= 0 ? pstctl_newest(&logs[v->waiter]) : NULL;
-    last = pstctl_newest(&logs[v->rank]);
+    wait = v->waiter >= 0 ? pstctl_newest_record(&logs[v->waiter]) : NULL;
+    last = pstctl_newest_record(&logs[v->rank]);
     if (v->cycle) {
         pst_str_addf(out, "rank %d and rank %d wait for each other in the end",
                      v->rank, v->waiter);

@@ -24,7 +24,8 @@ struct pstctl_blamed {
 struct pstctl_blamed pstctl_find_blamed(const struct pst_flight_log *logs,
                                         unsigned ranks);
 /* Returns the newest record of a log; NULL: it has none. */
-const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log);
+const struct pst_flight_record *pstctl_newest_record(
+    const struct pst_flight_log *log);
 /* Appends the action of a record: "1F3 of step 12". */
 void pstctl_print_record(const struct pst_flight_record *r,
                          struct pst_str *out);

@@ -99,7 +99,7 @@ static double newest_time(const struct logs *logs)
     double found = 0;
 
     for (unsigned i = 0; i < logs->ranks; i++) {
-        const struct pst_flight_record *r = pstctl_newest(&logs->at[i]);
+        const struct pst_flight_record *r = pstctl_newest_record(&logs->at[i]);
 
         if (r != NULL)
             found = PST_MAX(found, PST_MAX(r->begin, r->end));

@@ -353,7 +353,7 @@ static bool has_batch_nodes(void)
     return false;
 }
 
-bool pstctl_hosts_spread(const struct pstctl_hosts *h)
+bool pstctl_hosts_are_several(const struct pstctl_hosts *h)
 {
     unsigned n = 0;
 

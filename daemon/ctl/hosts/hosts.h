@@ -50,7 +50,7 @@ unsigned pstctl_hosts_most(const struct pstctl_hosts *h);
 void pstctl_hosts_text(const struct pstctl_hosts *h, struct pst_str *out);
 /* True if ranks may be on more than one host; without a list, a batch system
  * may provide several. */
-bool pstctl_hosts_spread(const struct pstctl_hosts *h);
+bool pstctl_hosts_are_several(const struct pstctl_hosts *h);
 void pstctl_hosts_fini(struct pstctl_hosts *h);
 
 #endif

@@ -197,8 +197,8 @@ enum pst_status pstctl_find_socket(const struct pstd_config *config,
     return status;
 }
 
-enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
-                                      struct pst_diag *diag)
+enum pst_status pstctl_open_retrying(const char *path, struct pstctl_conn *ret,
+                                     struct pst_diag *diag)
 {
     const double begin = pst_now();
     enum pst_status status = pstctl_open(path, ret, diag);
@@ -219,7 +219,7 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
     enum pst_status status = pstctl_find_socket(config, &path, diag);
 
     if (status == PST_OK)
-        status = pstctl_open_patiently(path.text, ret, diag);
+        status = pstctl_open_retrying(path.text, ret, diag);
     if (status == PST_ERR_NO_DAEMON && path.len > 0 &&
         pstd_socket_owner(path.text) > 0)
         status = pst_diag_set(diag, PST_E_JOB_STARTING,
@@ -241,7 +241,7 @@ enum pst_status pstctl_connect_waiting(const struct pstd_config *config,
 
     *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
     if (status == PST_OK)
-        status = pstctl_open_patiently(path.text, ret, diag);
+        status = pstctl_open_retrying(path.text, ret, diag);
     /* If the process that starts the ranks has ended meanwhile, connects once
      * more: it may have started ranks just before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
@@ -251,7 +251,7 @@ enum pst_status pstctl_connect_waiting(const struct pstd_config *config,
         reported = reported || was_owned;
         if (was_owned)
             (void)usleep(1000 * PSTCTL_OWNED_MS);
-        status = pstctl_open_patiently(path.text, ret, diag);
+        status = pstctl_open_retrying(path.text, ret, diag);
     }
     pst_str_fini(&path);
     return status;

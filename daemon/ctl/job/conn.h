@@ -45,8 +45,8 @@ enum pst_status pstctl_find_socket(const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Connects like pstctl_open; tries again for up to 1 s while the daemon has too
  * many clients. */
-enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
-                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_open_retrying(const char *path, struct pstctl_conn *ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Connects to the job that pstctl_find_socket finds. PST_ERR_NO_DAEMON: there
  * is no such job; PST_ERR_BUSY: it has no ranks at the moment. */
 enum pst_status pstctl_connect(const struct pstd_config *config,

@@ -137,19 +137,19 @@ enum pst_status pstctl_own_name(const char *socket, const char *job,
     return PST_OK;
 }
 
-bool pstctl_owns(const struct pstctl_owner *owner)
+bool pstctl_is_owner(const struct pstctl_owner *owner)
 {
     return owner->fd >= 0 && pstd_lock_is_current(owner->fd, owner->lock.text);
 }
 
-enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
-                                 const char *job, bool own_dir,
-                                 struct pst_diag *diag)
+enum pst_status pstctl_own_restore(struct pstctl_owner *owner,
+                                   const char *socket, const char *job,
+                                   bool own_dir, struct pst_diag *diag)
 {
     enum pst_status status;
     int fd = -1;
 
-    if (pstctl_owns(owner))
+    if (pstctl_is_owner(owner))
         return PST_OK;
     status = lock_name(socket, job, own_dir, owner->lock.text, &fd, diag);
     if (status != PST_OK)
@@ -194,8 +194,8 @@ void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher)
     write_pids(owner->fd, getpid(), launcher);
 }
 
-void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
-                    const struct pst_diag *diag)
+void pstctl_own_record_end(const struct pstctl_owner *owner,
+                           enum pst_status status, const struct pst_diag *diag)
 {
     struct pst_str text = {0};
 
@@ -246,7 +246,7 @@ bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag)
 
 void pstctl_release_name(struct pstctl_owner *owner, bool remove)
 {
-    if (remove && pstctl_owns(owner))
+    if (remove && pstctl_is_owner(owner))
         (void)unlink(owner->lock.text);
     if (owner->fd >= 0)
         (void)close(owner->fd);

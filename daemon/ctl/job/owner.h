@@ -23,12 +23,13 @@ enum pst_status pstctl_own_name(const char *socket, const char *job,
                                 bool own_dir, struct pstctl_owner *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the owner's lock file is still the one beside the socket. */
-bool pstctl_owns(const struct pstctl_owner *owner);
+bool pstctl_is_owner(const struct pstctl_owner *owner);
 /* Recreates folder and lock after their removal, for instance by a program that
  * cleans /tmp. PST_ERR_BUSY: another job has taken the name since then. */
-enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
-                                 const char *job, bool own_dir,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_own_restore(struct pstctl_owner *owner,
+                                   const char *socket, const char *job,
+                                   bool own_dir,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Asks process `owner`, which the caller has found by pstd_socket_owner, to end
  * the job, like Ctrl-C; unlike with Ctrl-C, a second request does not end the
  * job at once. False: the process is no longer the owner. */
@@ -45,8 +46,8 @@ bool pstctl_is_owned(const char *socket);
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
 /* Records in the lock file how the job has ended, for processes that have the
  * file open. */
-void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
-                    const struct pst_diag *diag);
+void pstctl_own_record_end(const struct pstctl_owner *owner,
+                           enum pst_status status, const struct pst_diag *diag);
 /* Opens the lock of a running job for pstctl_owner_end; -1: there is none. */
 int pstctl_owner_open(const char *socket);
 /* Reads from the lock how the job ended, into *ret and diag. False: that is not

@@ -120,7 +120,7 @@ static enum pst_status stop_any_ranks(struct ending *e, struct pst_diag *diag)
         (e->owner == 0 || pstd_socket_owner(e->socket.text) != e->owner))
         return PST_OK; /* the job has ended; another one may have its name */
     if (!e->signalled || e->config->now)
-        status = pstctl_open_patiently(e->socket.text, &conn, diag);
+        status = pstctl_open_retrying(e->socket.text, &conn, diag);
     if (status == PST_OK) {
         status = stop_ranks(e, &conn, diag);
         pstctl_close(&conn);

@@ -21,7 +21,7 @@ bool pstctl_is_repeated(const pstctl_event *event)
     return false;
 }
 
-bool pstctl_is_unasked(const pstctl_event *event)
+bool pstctl_is_unrequested(const pstctl_event *event)
 {
     for (size_t i = 0; i < event->n_fields; i++)
         if (strcmp(event->fields[i]->key, "asked") == 0)
@@ -47,7 +47,7 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             pstctl_progress_event(progress, frame->event);
             if (is_one_of(frame->event->name, names, n) &&
-                !pstctl_is_unasked(frame->event))
+                !pstctl_is_unrequested(frame->event))
                 *ret = frame;
         }
         if (*ret == NULL)

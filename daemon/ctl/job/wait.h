@@ -20,7 +20,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the event has the field asked=0: no request has caused it, or an
  * older one, so it does not answer the newest request. */
-bool pstctl_is_unasked(const pstctl_event *event);
+bool pstctl_is_unrequested(const pstctl_event *event);
 /* True if the event is a train_end of a start that failed and is repeated. */
 bool pstctl_is_repeated(const pstctl_event *event);
 /* True, with a diagnosis, if the event shows that an accepted request is lost,

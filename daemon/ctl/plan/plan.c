@@ -421,7 +421,7 @@ static enum pst_status resolve_choices(const struct pstd_config *config,
     if (config->what_if)
         status = pst_exec_choices(plan, options, true, &f->choices, diag);
     if (status == PST_OK)
-        status = pst_exec_settle(plan, options, diag);
+        status = pst_exec_choose(plan, options, diag);
     f->recompute = options->recompute != NULL ? options->recompute : "none";
     f->stash = options->stash != NULL ? options->stash : "none";
     f->shard = options->replicas > 1 && options->shard_by != NULL

@@ -211,8 +211,8 @@ static enum pst_status run_prove(const struct pstd_config *config,
     status = check_options(config, diag);
     if (status != PST_OK)
         return status;
-    status = pstctl_scratch_keep(pstctl_scratch_base(), &scratch, &ignored_new,
-                                 diag);
+    status = pstctl_scratch_ensure(pstctl_scratch_base(), &scratch,
+                                   &ignored_new, diag);
     if (status != PST_OK)
         return status;
     p.folder = pst_str_text(&scratch.path);

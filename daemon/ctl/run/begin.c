@@ -41,7 +41,7 @@ static void clean_up(struct pstctl_attempt *r)
 {
     const int base = r->config->socket == NULL ? pstd_lock_base() : -1;
 
-    if (pstctl_owns(&r->owner)) {
+    if (pstctl_is_owner(&r->owner)) {
         (void)unlink(r->setup.output.text);
         (void)unlink(r->setup.record.text);
         (void)unlink(r->setup.last.text);
@@ -144,7 +144,7 @@ static enum pst_status place_ranks(struct pstctl_attempt *r,
     if (status == PST_OK && r->hosts.list.n > 0)
         status = pstctl_hosts_place(&r->hosts, ranks, diag);
     r->spread =
-        pstctl_setup_is_mpi(r->config) && pstctl_hosts_spread(&r->hosts);
+        pstctl_setup_is_mpi(r->config) && pstctl_hosts_are_several(&r->hosts);
     if (status == PST_OK && r->spread && r->setup.made.len > 0)
         status = pst_diag_set(diag, PST_E_RUN_OPTIONS,
                               "other hosts cannot read a plan that is made "
@@ -174,8 +174,8 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
     enum pst_status status;
 
     status =
-        pstctl_own_again(&r->owner, r->setup.socket.text, r->setup.job.text,
-                         r->config->socket == NULL, diag);
+        pstctl_own_restore(&r->owner, r->setup.socket.text, r->setup.job.text,
+                           r->config->socket == NULL, diag);
     if (status == PST_OK) {
         (void)unlink(r->setup.record.text);
         status = place_ranks(r, &job, &hosts, diag);

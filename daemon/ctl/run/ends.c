@@ -254,7 +254,7 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
     /* The file beside the socket is not written if its folder is missing or
      * belongs to another job now. */
     if (text != NULL && e->again && r->beside != NULL &&
-        (r->owner == NULL || pstctl_owns(r->owner)) &&
+        (r->owner == NULL || pstctl_is_owner(r->owner)) &&
         pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)
         errno = 0;
     log_end(r, e);

@@ -174,9 +174,9 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                : run_alone(&job, s.ranks.now, diag);
     pstctl_record_close(&s.record);
     if (a->owner.fd >= 0 && !a->left)
-        pstctl_own_end(&a->owner, status, diag);
+        pstctl_own_record_end(&a->owner, status, diag);
     if (a->signals > 0)
-        pstctl_queue_hurry();
+        pstctl_queue_shorten_wait();
     pstctl_attempt_fini(a);
     return status;
 }

@@ -88,7 +88,7 @@ static enum pst_status make_folder(const char *base, struct pstctl_scratch *ret,
     if (s.dir >= 0)
         (void)unlinkat(s.dir, BEGIN, 0);
     (void)rmdir(s.path.text);
-    pstctl_scratch_leave(&s);
+    pstctl_scratch_abandon(&s);
     return status;
 }
 
@@ -123,8 +123,9 @@ const char *pstctl_scratch_base(void)
     return base != NULL && *base != '\0' ? base : "/tmp";
 }
 
-enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
-                                    bool *ret_new, struct pst_diag *diag)
+enum pst_status pstctl_scratch_ensure(const char *base,
+                                      struct pstctl_scratch *s, bool *ret_new,
+                                      struct pst_diag *diag)
 {
     struct pst_diag ignored;
 
@@ -134,7 +135,7 @@ enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
     /* Removes a folder that has lost its lock file, since no sweep would. */
     if (has_name(s) && pstctl_scratch_remove(s, &ignored) != PST_OK)
         errno = 0;
-    pstctl_scratch_leave(s);
+    pstctl_scratch_abandon(s);
     return make_folder(base, s, diag);
 }
 
@@ -192,11 +193,11 @@ enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
     else if (status != PST_OK && diag != NULL)
         status =
             pst_diag_pass(diag, diag, "%s of %s", diag->text, s->path.text);
-    pstctl_scratch_leave(s);
+    pstctl_scratch_abandon(s);
     return status;
 }
 
-void pstctl_scratch_leave(struct pstctl_scratch *s)
+void pstctl_scratch_abandon(struct pstctl_scratch *s)
 {
     if (s->fd >= 0)
         (void)close(s->fd);

@@ -29,9 +29,9 @@ const char *pstctl_scratch_base(void);
 /* Creates a folder, under a new name, if there is none, or if it or its lock
  * was removed. *ret_new: a folder was created. After a failure there is none.
  */
-enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
-                                    bool *ret_new,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_scratch_ensure(const char *base,
+                                      struct pstctl_scratch *s, bool *ret_new,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the folder and its lock file still exist under their names. */
 bool pstctl_scratch_exists(const struct pstctl_scratch *s);
 /* Creates an empty folder `name` in the temporary one, replacing an existing
@@ -44,7 +44,7 @@ enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Stops using the folder without removing it, because other processes still
  * hold its lock. */
-void pstctl_scratch_leave(struct pstctl_scratch *s);
+void pstctl_scratch_abandon(struct pstctl_scratch *s);
 /* Removes folders of this user and host that no process holds. */
 void pstctl_scratch_sweep(const char *base);
 

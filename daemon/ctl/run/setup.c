@@ -61,7 +61,7 @@ static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;
     enum pst_status status =
-        pstctl_scratch_keep(pstctl_scratch_base(), &s->temp, &fresh, diag);
+        pstctl_scratch_ensure(pstctl_scratch_base(), &s->temp, &fresh, diag);
 
     return status == PST_OK && fresh && s->journal.len > 0
                ? name_journal(s, diag)
@@ -183,7 +183,7 @@ static void make_shm(struct pstctl_setup *s)
 
     pstctl_scratch_sweep(SHM);
     if (pstctl_scratch_remove(&s->shm, &ignored) != PST_OK ||
-        pstctl_scratch_keep(SHM, &s->shm, &fresh, &ignored) != PST_OK)
+        pstctl_scratch_ensure(SHM, &s->shm, &fresh, &ignored) != PST_OK)
         errno = 0;
 }
 
@@ -222,7 +222,7 @@ static void remove_scratch(struct pstctl_scratch *scratch, bool leave)
     struct pst_diag diag;
 
     if (leave)
-        pstctl_scratch_leave(scratch);
+        pstctl_scratch_abandon(scratch);
     else if (pstctl_scratch_remove(scratch, &diag) != PST_OK)
         pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
                       pst_error_tag(diag.error));

@@ -62,7 +62,7 @@ void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
         track_request(u, event);
     if (strcmp(name, "paused") == 0)
         u->paused = true;
-    if (strcmp(name, "continued") == 0 && !pstctl_is_unasked(event))
+    if (strcmp(name, "continued") == 0 && !pstctl_is_unrequested(event))
         u->paused = false;
     if (strcmp(name, "start") == 0) {
         u->again = u->started;

@@ -298,7 +298,7 @@ static enum pst_status run_status(const struct pstd_config *config,
         return show_folder(config, config->args[0], diag);
     status = pstctl_find_socket(config, &socket, diag);
     if (status == PST_OK)
-        status = pstctl_open_patiently(socket.text, &conn, diag);
+        status = pstctl_open_retrying(socket.text, &conn, diag);
     if (status == PST_OK) {
         status = show_live(config, &conn, diag);
         pstctl_close(&conn);

@@ -297,7 +297,7 @@ static enum pst_status prepare_get(struct getter *g)
         status = alloc_buffers(g);
     if (status == PST_OK && g->s->w->rank == 0 && g->order->path[0] != '\0')
         status = declare_tensors(g);
-    return pstd_agree(g->s->w, status, g->diag);
+    return pstd_agree_status(g->s->w, status, g->diag);
 }
 
 /* Rank 0: for each found name of a parameter, whose values are in g->all,
@@ -350,7 +350,8 @@ static enum pst_status get_tensors(struct getter *g)
     }
     if (mine != PST_OK)
         *g->diag = why;
-    return status == PST_OK ? pstd_agree(g->s->w, mine, g->diag) : status;
+    return status == PST_OK ? pstd_agree_status(g->s->w, mine, g->diag)
+                            : status;
 }
 
 enum pst_status pstd_attr_get(struct pstd_session *s,

@@ -218,8 +218,8 @@ static enum pst_status check_file(const struct pstd_executor *w,
 static enum pst_status copy_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {
-    enum pst_status status =
-        pstd_agree(s->w, pstd_changed_copy_params(&x->changed->of, diag), diag);
+    enum pst_status status = pstd_agree_status(
+        s->w, pstd_changed_copy_params(&x->changed->of, diag), diag);
 
     return status == PST_OK ? pstd_changed_gather(&x->changed->of, s->w->engine,
                                                   x->before, old_value, x, diag)
@@ -240,7 +240,7 @@ static enum pst_status prepare_engine(struct pstd_session *s, struct change *x,
     enum pst_status status = PST_OK;
 
     if (order->path[0] != '\0')
-        status = pstd_agree(w, check_file(w, order, diag), diag);
+        status = pstd_agree_status(w, check_file(w, order, diag), diag);
     if (order->path[0] != '\0' && status == PST_OK)
         status = pstd_spread_file(w, order->path, &x->file, diag);
     if (status != PST_OK)
@@ -253,7 +253,7 @@ static enum pst_status prepare_engine(struct pstd_session *s, struct change *x,
     if (status == PST_OK)
         status =
             pstd_changed_keep_placement(w->engine, &options, &places, diag);
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     if (status == PST_OK)
         status = pst_engine_new(x->changed->of.batch.plan, w->transport,
                                 &options, ret, diag);
@@ -263,14 +263,14 @@ static enum pst_status prepare_engine(struct pstd_session *s, struct change *x,
     pst_str_fini(&places);
     options.schedule = s->options.schedule;
     options.place = s->options.place;
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     if (status != PST_OK)
         return status;
-    status = pst_engine_adopt(*ret, w->engine, &how, diag);
+    status = pst_engine_copy_state(*ret, w->engine, &how, diag);
     pst_engine_list_renewed(*ret, w->engine, &how, &x->renewed);
     if (status == PST_OK)
         status = copy_unread(s, x, diag);
-    status = pstd_agree(w, status, diag);
+    status = pstd_agree_status(w, status, diag);
     if (status == PST_OK)
         s->options = options;
     return status;
@@ -354,7 +354,7 @@ static enum pst_status make_change(struct pstd_session *s,
     x.changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*x.changed));
     if (status == PST_OK && x.changed == NULL)
         status = pst_diag_nomem(diag, sizeof(*x.changed));
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         status = prepare_engine(s, &x, order, &engine, diag);
     if (status == PST_OK) {
@@ -428,7 +428,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
         status = pstd_broadcast(s->w, course, sizeof(course), diag);
     course[sizeof(course) - 1] = '\0';
     if (status == PST_OK)
-        status = pstd_agree(
+        status = pstd_agree_status(
             s->w, pstd_settings_restore(s, course, found.step, diag), diag);
     if (status != PST_OK || !found.any)
         return status;
@@ -436,7 +436,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
     status = changed == NULL ? pst_diag_nomem(diag, sizeof(*changed)) : PST_OK;
     if (changed != NULL)
         status = restore_plan(s, changed, &found, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && changed->carried != NULL) {
         pst_engine_free(s->w->engine);
         s->w->engine = NULL;
@@ -453,14 +453,14 @@ enum pst_status pstd_session_change(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_LOAD);
     struct pstd_change_order o = {.call = -1};
     enum pst_status status;
 
     pstd_change_order_read(order->data, &o);
     if (o.kind == PSTD_CHANGE_OPTIONS) {
         status = pstd_session_set(s, o.value, diag);
-        pst_alive_leave(before);
+        pst_alive_restore_phase(before);
         return status;
     }
     status = o.kind == PSTD_CHANGE_GET
@@ -468,6 +468,6 @@ enum pst_status pstd_session_change(struct pstd_session *s,
                  : make_change(s, &o, diag);
     if (status == PST_OK && o.kind != PSTD_CHANGE_GET)
         pstd_health_reset(s); /* steps of the changed model differ in time */
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }

@@ -62,7 +62,7 @@ enum pst_status pstd_ramp_update(struct pstd_session *s, struct pst_diag *diag)
 
     if (pstd_ramp_at(&s->config.microbatches, s->step, NULL) == before)
         return PST_OK;
-    status = pstd_agree(s->w, pstd_ramp_begin(s, &place, diag), diag);
+    status = pstd_agree_status(s->w, pstd_ramp_begin(s, &place, diag), diag);
     if (status == PST_OK)
         pstd_ramp_emit(s, before);
     return status;

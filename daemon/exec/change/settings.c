@@ -258,7 +258,7 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
                                  struct pst_diag *diag)
 {
     enum pst_status status =
-        pstd_agree(s->w, try_change(s, lines, true, diag), diag);
+        pstd_agree_status(s->w, try_change(s, lines, true, diag), diag);
 
     if (status == PST_ERR_PEER)
         return status;
@@ -266,7 +266,7 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
         emit_change(s, PSTD_EVENT_SET_REFUSED, lines, s->step, diag);
         return PST_OK;
     }
-    status = pstd_agree(s->w, apply_change(s, lines, true, diag), diag);
+    status = pstd_agree_status(s->w, apply_change(s, lines, true, diag), diag);
     if (status == PST_OK)
         status = pstd_session_record_key(s, diag);
     if (status != PST_OK)

@@ -116,7 +116,7 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.memory_limit = limit_left(s);
     options.weigh = weigh_microbatches;
     options.weigh_ctx = e;
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
                                              &options, &e->engine, diag)
                             : status;
@@ -235,13 +235,13 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
                                       struct pstd_evaluation *e,
                                       struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_LOAD);
     struct pst_str places = {0};
     enum pst_status status = make_plans(s, e, diag);
 
     if (status == PST_OK)
         status = open_data(s, e, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         status = share_data(s, e, diag);
     pst_sched_print_place(pst_engine_schedule(s->w->engine), &places);
@@ -252,7 +252,7 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
         status =
             pstd_metric_open(&e->metric, &s->config, &e->names, e->batch.plan,
                              e->engine, e->batch.microbatches, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     e->from = NULL; /* start values are needed only to make the engine */
     if (status != PST_OK) {
         pst_diag_prefix(diag, "--eval-data");
@@ -260,6 +260,6 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
     } else {
         emit_memory(s, e);
     }
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }

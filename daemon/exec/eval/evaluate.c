@@ -158,7 +158,7 @@ static enum pst_status share_decision(struct pstd_session *s,
                                       struct eval_decision *v,
                                       struct pst_diag *diag)
 {
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, v, sizeof(*v), diag);
     if (status == PST_OK)
@@ -241,7 +241,7 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
     e = s->evaluation = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*e));
     status =
         e != NULL ? name_sets(s, e, diag) : pst_diag_nomem(diag, sizeof(*e));
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK || e == NULL)
         return status;
     if (s->config.checkpoint != NULL) {
@@ -265,7 +265,7 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
         status = pst_diag_nomem(diag, s->evals_of.len);
     else if (s->owner != NULL)
         status = pstd_best_clean(s, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK || e == NULL)
         return status;
     if (s->w->rank == 0) {
@@ -316,7 +316,7 @@ static enum pst_status obey_words(struct pstd_session *s, unsigned words,
         status = PST_OK; /* a failed save only costs the checkpoint */
     if (status == PST_OK && (words & PSTD_CTL_TRACE))
         status = pstd_session_trace(s, diag);
-    (void)pst_alive_enter(PST_ALIVE_STEP);
+    (void)pst_alive_begin_phase(PST_ALIVE_STEP);
     return status;
 }
 
@@ -368,7 +368,7 @@ static enum pst_status run_set(struct pstd_session *s, unsigned *control,
         set->found.bits_per_byte = pst_mean_bits_per_byte(set->mean);
         set->found.seconds = pst_now() - begin;
     }
-    return pstd_agree(s->w, status, diag);
+    return pstd_agree_status(s->w, status, diag);
 }
 
 /* COLLECTIVE. Evaluates all sets with the current parameters. */
@@ -376,7 +376,7 @@ static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
                                    struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
-    enum pst_status status = pstd_agree(
+    enum pst_status status = pstd_agree_status(
         s->w, pst_engine_copy_values(e->engine, s->w->engine, diag), diag);
 
     for (e->now = 0; e->now < e->n_sets && status == PST_OK; e->now++)
@@ -400,7 +400,7 @@ static void write_past(struct pstd_session *s)
         if (known.at[i].step >= e->unsaved)
             known.n = i;
     if (s->owner != NULL && e->file.len > 0 &&
-        (pst_checkpoint_still_own(s->owner, &lost) != PST_OK ||
+        (pst_checkpoint_check_owner(s->owner, &lost) != PST_OK ||
          pstd_evals_write(e->file.text, &known, pst_str_text(&s->evals_of),
                           &lost) != PST_OK))
         emit_failed(s, &lost);
@@ -443,14 +443,14 @@ static enum pst_status end_best_save(struct pstd_session *s,
     enum pst_status status = saved;
 
     if (status == PST_OK && s->owner != NULL)
-        status = pst_checkpoint_still_own(s->owner, diag);
+        status = pst_checkpoint_check_owner(s->owner, diag);
     if (status == PST_OK && s->owner != NULL)
         status = pstd_best_check_folder(s, diag);
     if (status == PST_OK && s->owner != NULL) {
         record_saved(s, step);
         status = replace_best(s, step, diag);
     }
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     pstd_note_init(&note, status != PST_OK ? PSTD_EVENT_CHECKPOINT_FAILED
                           : is_bad         ? PSTD_EVENT_CHECKPOINT_BAD
                                            : PSTD_EVENT_BEST_SAVED);
@@ -495,18 +495,18 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     s->evaluation->best_loss = loss;
     if (s->w->rank == 0)
         status = pstd_best_check_folder(s, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK)
         return end_best_save(s, status, s->step, bad, diag);
     status = pstd_session_save_best(s, dir, end_best_save, &begun, diag);
     if (status != PST_OK || begun)
         return status;
-    before = pst_alive_enter(PST_ALIVE_SAVE);
+    before = pst_alive_begin_phase(PST_ALIVE_SAVE);
     status = pstd_session_claim_to_save(s, false, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
     status = end_best_save(s, status, s->step, bad, diag);
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 
@@ -677,7 +677,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     if (e->engine == NULL)
         status = pstd_eval_make_engine(s, e, diag);
     if (status == PST_OK) {
-        (void)pst_alive_enter(PST_ALIVE_STEP);
+        (void)pst_alive_begin_phase(PST_ALIVE_STEP);
         status = run_forward(s, &came, diag);
     }
     *control |= came;

@@ -54,9 +54,9 @@ enum pst_status pstd_replicas_compare(struct pstd_session *s,
 
     if (every == 0 || s->step % every != 0)
         return PST_OK;
-    before = pst_alive_enter(PST_ALIVE_GATHER);
+    before = pst_alive_begin_phase(PST_ALIVE_GATHER);
     status = pst_engine_compare_copies(s->w->engine, s->step, diag);
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     if (s->w->rank != 0)
         return status;
     if (status == PST_ERR_INTERNAL)

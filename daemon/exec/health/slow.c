@@ -136,5 +136,5 @@ enum pst_status pstd_health_measure(struct pstd_session *s,
     if (status == PST_OK && s->w->rank == 0)
         status = add_measurement(s, &t, diag);
     pst_timeline_fini(&t);
-    return pstd_agree(s->w, status, diag);
+    return pstd_agree_status(s->w, status, diag);
 }

@@ -105,7 +105,7 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
 
     status =
         pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK)
         return status;
     s->step = s->saved = s->good = info.step;
@@ -117,7 +117,7 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
     if (status == PST_OK)
         status =
             pstd_session_set_newer_aside(s, choice.fallback, s->step, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir,
                      differs);
@@ -167,11 +167,11 @@ static enum pst_status load_newest(struct pstd_session *s, bool second,
     if (status == PST_OK)
         status =
             pst_engine_load(s->w->engine, &choice, ret, &s->in_fallback, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && second)
         s->in_fallback = true;
-    *ret_begun =
-        pstd_agree(s->w, begun ? PST_ERR_INTERNAL : PST_OK, &ignored) != PST_OK;
+    *ret_begun = pstd_agree_status(s->w, begun ? PST_ERR_INTERNAL : PST_OK,
+                                   &ignored) != PST_OK;
     return status;
 }
 
@@ -181,7 +181,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        const struct pst_data_place *from,
                                        bool *ret_begun, struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_LOAD);
     const unsigned microbatches = s->w->batch.microbatches;
     struct pst_checkpoint_info info = {0};
     enum pst_status status = load_newest(s, false, &info, ret_begun, diag);
@@ -191,7 +191,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     if (status == PST_ERR_IO && !*ret_begun &&
         s->config.checkpoint_fallback != NULL)
         status = load_newest(s, true, &info, ret_begun, diag);
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     if (status != PST_OK)
         return status;
     s->step = s->saved = s->good = info.step;
@@ -203,7 +203,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     s->good_changes = s->changes;
     if (s->w->rank == 0)
         pstd_gauge_read(&s->gauge, info.options);
-    status = pstd_agree(
+    status = pstd_agree_status(
         s->w, pstd_ramp_begin(s, from != NULL ? from : &info.place, diag),
         diag);
     if (status == PST_OK)

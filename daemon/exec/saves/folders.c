@@ -39,7 +39,7 @@ static void emit_doubt(struct pstd_session *s, const char *dir,
     struct pst_str text = {0};
     struct pstd_note note;
 
-    if (!pst_checkpoint_doubt(owner, &host, &pid))
+    if (!pst_checkpoint_may_be_in_use(owner, &host, &pid))
         return;
     pst_str_addf(&text,
                  "process %lld on host %s wrote to %s last and has not said "
@@ -72,7 +72,7 @@ static enum pst_status claim_folder(struct pstd_session *s, bool fallback,
         .adopt = s->config.adopt,
     };
     struct pst_checkpoint_former former;
-    enum pst_status status = pst_checkpoint_own(&claim, ret, &former, diag);
+    enum pst_status status = pst_checkpoint_acquire(&claim, ret, &former, diag);
 
     if (status == PST_OK) {
         pstd_session_emit_moved(s, claim.dir, &former);
@@ -148,7 +148,7 @@ static enum pst_status find_checkpoints(const struct pstd_session *s, bool *ret,
     enum pst_status status = has_checkpoints(first, ret, diag);
 
     if (status == PST_OK && !*ret && second == NULL && access(first, F_OK) == 0)
-        status = pst_checkpoint_whose(first, &run, diag);
+        status = pst_checkpoint_read_run(first, &run, diag);
     if (status == PST_OK && !*ret)
         status =
             has_checkpoints(second != NULL ? second : run.fallback, ret, diag);
@@ -168,7 +168,7 @@ enum pst_status pstd_session_find_checkpoint(struct pstd_session *s,
         return PST_OK;
     if (s->w->rank == 0)
         status = find_checkpoints(s, &any, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, &any, sizeof(any), diag);
     s->config.resume = (struct pstd_from){.on = any};
@@ -197,13 +197,13 @@ static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = PST_OK;
 
     if (s->config.resume.on)
-        status = pst_checkpoint_whose(s->config.checkpoint, &first, diag);
+        status = pst_checkpoint_read_run(s->config.checkpoint, &first, diag);
     if (status == PST_OK && s->config.resume.on)
         status = restore_fallback(s, first.fallback, diag);
     if (status == PST_OK && s->config.resume.on && first.name[0] == '\0' &&
         s->config.checkpoint_fallback != NULL)
-        status =
-            pst_checkpoint_whose(s->config.checkpoint_fallback, &second, diag);
+        status = pst_checkpoint_read_run(s->config.checkpoint_fallback, &second,
+                                         diag);
     if (first.name[0] != '\0')
         memcpy(s->run, first.name, sizeof(s->run));
     else if (second.name[0] != '\0')
@@ -242,14 +242,15 @@ enum pst_status pstd_session_find_fallback(struct pstd_session *s,
     enum pst_status status = PST_OK;
 
     if (s->w->rank == 0 && s->config.checkpoint_fallback == NULL) {
-        status = pst_checkpoint_whose(s->config.checkpoint, &run, diag);
+        status = pst_checkpoint_read_run(s->config.checkpoint, &run, diag);
         if (status == PST_OK)
             status = restore_fallback(s, run.fallback, diag);
         pst_free(run.fallback);
     }
-    status = pstd_agree(s->w, status, diag);
-    return status == PST_OK ? pstd_agree(s->w, share_fallback(s, diag), diag)
-                            : status;
+    status = pstd_agree_status(s->w, status, diag);
+    return status == PST_OK
+               ? pstd_agree_status(s->w, share_fallback(s, diag), diag)
+               : status;
 }
 
 static struct pst_checkpoint_owner **owner_of(struct pstd_session *s,
@@ -302,7 +303,7 @@ static enum pst_status claim_late(struct pstd_session *s, bool fallback,
     if (status == PST_OK && !fallback)
         status = pstd_best_clean(s, diag);
     if (status != PST_OK) {
-        pst_checkpoint_disown(*owner);
+        pst_checkpoint_release(*owner);
         *owner = NULL;
     }
     return status;
@@ -315,7 +316,7 @@ static enum pst_status claim_or_check(struct pstd_session *s, bool fallback,
 {
     if (*owner_of(s, fallback) == NULL)
         return claim_late(s, fallback, diag);
-    return pst_checkpoint_still_own(*owner_of(s, fallback), diag);
+    return pst_checkpoint_check_owner(*owner_of(s, fallback), diag);
 }
 
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
@@ -325,7 +326,7 @@ enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
 
     if (s->w->rank == 0)
         status = claim_or_check(s, fallback, diag);
-    return pstd_agree(s->w, status, diag);
+    return pstd_agree_status(s->w, status, diag);
 }
 
 enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
@@ -336,8 +337,8 @@ enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
     if (s->w->rank == 0)
         status = claim_or_check(s, fallback, diag);
     if (status == PST_OK && s->w->rank == 0)
-        status = pst_checkpoint_own_again(*owner_of(s, fallback), diag);
-    return pstd_agree(s->w, status, diag);
+        status = pst_checkpoint_restore_owner(*owner_of(s, fallback), diag);
+    return pstd_agree_status(s->w, status, diag);
 }
 
 static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
@@ -441,14 +442,14 @@ static enum pst_status check_shared(struct pstd_session *s, const char *option,
         (void)snprintf(zero.dir, sizeof(zero.dir), "%s", dir);
         status = write_token(dir, zero.token, diag);
     }
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK)
         return status;
     status = pstd_broadcast(s->w, &zero, sizeof(zero), diag);
     zero.token[32] = zero.dir[sizeof(zero.dir) - 1] = '\0';
     if (status == PST_OK && s->w->rank != 0 && zero.token[0] != '\0')
         status = check_token(s, option, dir, zero.dir, zero.token, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (s->w->rank == 0 && zero.token[0] != '\0')
         remove_token(dir, zero.token);
     return status;
@@ -463,10 +464,10 @@ enum pst_status pstd_session_claim(struct pstd_session *s,
         return PST_OK;
     if (s->w->rank == 0)
         status = claim_both(s, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK)
         return status;
-    status = pstd_agree(s->w, share_fallback(s, diag), diag);
+    status = pstd_agree_status(s->w, share_fallback(s, diag), diag);
     if (status == PST_OK)
         status = check_shared(s, "checkpoint", s->config.checkpoint, diag);
     if (status == PST_OK)
@@ -477,7 +478,7 @@ enum pst_status pstd_session_claim(struct pstd_session *s,
 
 void pstd_session_release(struct pstd_session *s)
 {
-    pst_checkpoint_disown(s->owner);
-    pst_checkpoint_disown(s->fallback_owner);
+    pst_checkpoint_release(s->owner);
+    pst_checkpoint_release(s->fallback_owner);
     s->owner = s->fallback_owner = NULL;
 }

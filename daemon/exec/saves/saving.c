@@ -54,7 +54,7 @@ static void prune_checkpoints(struct pstd_session *s, unsigned keep)
     struct pst_checkpoint_rule rule = {
         .keep = keep, .damaged = damaged, .stays = emit_kept, .ctx = s};
 
-    if (owner == NULL || pst_checkpoint_still_own(owner, NULL) != PST_OK)
+    if (owner == NULL || pst_checkpoint_check_owner(owner, NULL) != PST_OK)
         return;
     for (size_t i = 0; i < s->n_passed; i++) {
         const struct pstd_passed *p = &s->passed[i];
@@ -114,10 +114,10 @@ static void restore_ownership(struct pstd_session *s, bool fallback)
     struct pst_checkpoint_owner *owner =
         fallback ? s->fallback_owner : s->owner;
     struct pst_diag diag;
-    enum pst_status status = pst_checkpoint_still_own(owner, &diag);
+    enum pst_status status = pst_checkpoint_check_owner(owner, &diag);
 
     if (status == PST_OK)
-        status = pst_checkpoint_own_again(owner, &diag);
+        status = pst_checkpoint_restore_owner(owner, &diag);
     if (status != PST_OK)
         pstd_session_emit_checkpoint(s, PSTD_EVENT_CHECKPOINT_KEPT,
                                      folder_of(s, fallback), s->saved,
@@ -196,7 +196,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, folder_of(s, fallback), s->step,
                                  0, &note, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (!is_fatal(status))
         conclude_save(s, &(struct outcome){.status = status,
                                            .why = diag,
@@ -306,8 +306,9 @@ static enum pst_status mark_fault(struct pstd_session *s, const char *fault,
     struct pstd_note note;
 
     if (status == PST_OK && s->w->rank == 0)
-        status = pst_checkpoint_mark(dir, s->step, s->diverged, fault, diag);
-    status = pstd_agree(s->w, status, diag);
+        status = pst_checkpoint_record_reason(dir, s->step, s->diverged, fault,
+                                              diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK || !s->diverged)
         return status;
     if (s->good == s->step) {
@@ -345,7 +346,7 @@ static enum pst_status begin_save_in(struct pstd_session *s, bool fallback,
     if (status != PST_OK)
         return status;
     v->fallback = fallback;
-    status = again ? pst_saver_again(v->saver, dir, diag)
+    status = again ? pst_saver_begin_again(v->saver, dir, diag)
                    : pst_saver_begin(v->saver, s->w->engine, dir, s->step, 0,
                                      &what, diag);
     v->is_open |= status == PST_OK;
@@ -379,7 +380,7 @@ static enum pst_status begin_save(struct pstd_session *s, bool *ret_begun,
         return PST_OK;
     if (v->saver == NULL)
         status = pst_saver_new(&v->saver, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     v->step = s->step;
     v->changes = s->changes;
     v->begun = pst_now();
@@ -400,7 +401,7 @@ unsigned pstd_session_words(const struct pstd_session *s)
         return s->w->rank == 0 && pstd_interval_is_due(&s->interval, pst_now())
                    ? PSTD_CTL_DUE
                    : 0;
-    return pst_saver_works(s->saving.saver) ? PSTD_CTL_SAVING : 0;
+    return pst_saver_is_working(s->saving.saver) ? PSTD_CTL_SAVING : 0;
 }
 
 static enum pst_status end_save(struct pstd_session *s, enum pst_status status,
@@ -449,15 +450,16 @@ static enum pst_status end_save(struct pstd_session *s, enum pst_status status,
     struct pstd_saving *v = &s->saving;
 
     v->is_open = false;
-    conclude_save(s, &(struct outcome){.status = status,
-                                       .why = diag,
-                                       .bad = pst_saver_bad(v->saver),
-                                       .fallback = v->fallback,
-                                       .step = v->step,
-                                       .changes = v->changes,
-                                       .seconds = pst_now() - v->begun,
-                                       .stall_s = v->stall_s + stall_s +
-                                                  pst_saver_held(v->saver)});
+    conclude_save(
+        s, &(struct outcome){.status = status,
+                             .why = diag,
+                             .bad = pst_saver_why_bad(v->saver),
+                             .fallback = v->fallback,
+                             .step = v->step,
+                             .changes = v->changes,
+                             .seconds = pst_now() - v->begun,
+                             .stall_s = v->stall_s + stall_s +
+                                        pst_saver_seconds_waited(v->saver)});
     if (status != PST_OK && !v->fallback &&
         s->config.checkpoint_fallback != NULL)
         status = begin_save_again(s, true, diag);
@@ -475,7 +477,7 @@ static enum pst_status end_best_save(struct pstd_session *s,
 
     v->is_open = false;
     v->best = NULL;
-    status = ended(s, status, v->step, pst_saver_bad(v->saver), diag);
+    status = ended(s, status, v->step, pst_saver_why_bad(v->saver), diag);
     if (status != PST_OK || !v->then)
         return status;
     v->then = false;
@@ -488,7 +490,7 @@ static enum pst_status continue_save(struct pstd_session *s,
 {
     struct pstd_saving *v = &s->saving;
     const double start = pst_now();
-    enum pst_status status = pst_saver_next(v->saver, diag);
+    enum pst_status status = pst_saver_continue(v->saver, diag);
 
     if (status == PST_AGAIN) {
         v->stall_s += pst_now() - start;
@@ -511,25 +513,25 @@ enum pst_status pstd_session_continue_save(struct pstd_session *s,
 
     if (!s->saving.is_open || (control & PSTD_CTL_SAVING))
         return PST_OK;
-    before = pst_alive_enter(PST_ALIVE_SAVE);
+    before = pst_alive_begin_phase(PST_ALIVE_SAVE);
     status = continue_save(s, diag);
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 
 enum pst_status pstd_session_end_save(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
-    const enum pst_alive_phase before = s->saving.is_open
-                                            ? pst_alive_enter(PST_ALIVE_SAVE)
-                                            : pst_alive_state().phase;
+    const enum pst_alive_phase before =
+        s->saving.is_open ? pst_alive_begin_phase(PST_ALIVE_SAVE)
+                          : pst_alive_state().phase;
     enum pst_status status = PST_OK;
 
     while (s->saving.is_open && status == PST_OK) {
         pst_saver_wait(s->saving.saver);
         status = continue_save(s, diag);
     }
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 
@@ -560,13 +562,13 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
     if (status != PST_OK)
         return status;
     pstd_session_flush_history(s);
-    before = pst_alive_enter(PST_ALIVE_SAVE);
+    before = pst_alive_begin_phase(PST_ALIVE_SAVE);
     s->saving.best = ended;
     s->saving.best_dir = dir;
     status = begin_save(s, ret_begun, diag);
     if (!*ret_begun)
         s->saving.best = NULL;
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }
 
@@ -613,9 +615,9 @@ static enum pst_status check_saved(struct pstd_session *s,
         pst_checkpoint_step_dir(folder_of(s, s->in_fallback), s->saved, &path);
         pst_str_addf(&path, "/" PST_MANIFEST_FILE);
         there = !path.failed && access(path.text, F_OK) == 0 &&
-                pst_checkpoint_still_own(s->in_fallback ? s->fallback_owner
-                                                        : s->owner,
-                                         &ignored) == PST_OK;
+                pst_checkpoint_check_owner(s->in_fallback ? s->fallback_owner
+                                                          : s->owner,
+                                           &ignored) == PST_OK;
         pst_str_fini(&path);
     }
     if (s->w->size > 1)
@@ -673,8 +675,8 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
     status = pstd_session_end_save(s, diag);
     if (status != PST_OK)
         return status;
-    before = pst_alive_enter(PST_ALIVE_SAVE);
+    before = pst_alive_begin_phase(PST_ALIVE_SAVE);
     status = save_now(s, how, fault, diag);
-    pst_alive_leave(before);
+    pst_alive_restore_phase(before);
     return status;
 }

@@ -92,7 +92,7 @@ static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
 
     s->of = s->carried != NULL ? s->carried->plan : s->w->plan;
     if (s->config->eval_model != NULL) {
-        status = pstd_agree(s->w, status, diag);
+        status = pstd_agree_status(s->w, status, diag);
         if (status == PST_OK)
             status = open_model(s, diag);
     } else if (status == PST_OK) {
@@ -116,7 +116,7 @@ static enum pst_status make_engine(struct serving *s, struct pst_diag *diag)
     enum pst_status status = pstd_exec_options(
         s->config, s->w->ranks / replicas, false, &options, diag);
 
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         status = pstd_share_rates(s->w, s->config->dtype, diag);
     if (status != PST_OK)
@@ -244,15 +244,15 @@ static enum pst_status prepare_serving(struct serving *s, struct pst_diag *diag)
                                      &signature, diag);
     if (status == PST_OK)
         status = keep_outputs(s, &signature, diag);
-    status = pstd_agree(s->w, status, diag);
+    status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
-        status = pstd_agree(s->w, make_engine(s, diag), diag);
+        status = pstd_agree_status(s->w, make_engine(s, diag), diag);
     if (status == PST_OK)
-        status = pstd_agree(s->w, load_checkpoint(s, diag), diag);
+        status = pstd_agree_status(s->w, load_checkpoint(s, diag), diag);
     if (status == PST_OK) {
         if (s->w->rank == 0)
             status = make_requests(s, &signature, diag);
-        status = pstd_agree(s->w, status, diag);
+        status = pstd_agree_status(s->w, status, diag);
     }
     pstd_signature_fini(&signature);
     return status;
@@ -274,7 +274,7 @@ static enum pst_status run_step(struct serving *s, struct pst_diag *diag)
     struct pst_step_result r = {0};
     enum pst_status status;
 
-    (void)pst_alive_enter(PST_ALIVE_STEP);
+    (void)pst_alive_begin_phase(PST_ALIVE_STEP);
     status = pst_engine_step(s->engine, s->made++, pstd_requests_fill,
                              &s->requests, 0, &r, diag);
     for (size_t k = 0; k < s->n_kept && status == PST_OK; k++) {
@@ -405,7 +405,7 @@ static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
             pstd_intake_shut(s->intake,
                              pstd_mailbox_peek_control(s->w->mailbox,
                                                        PSTD_CTL_STOP_NOW) != 0);
-        (void)pst_alive_enter(PST_ALIVE_IDLE);
+        (void)pst_alive_begin_phase(PST_ALIVE_IDLE);
         list = pstd_intake_take(s->intake, WAIT_MS, batch_s);
         if (list != NULL)
             status = answer_requests(s, list, diag);
@@ -425,7 +425,7 @@ static enum pst_status serve_next(struct serving *s, struct pst_diag *diag)
     while (status == PST_OK) {
         struct head head = {0};
 
-        (void)pst_alive_enter(PST_ALIVE_IDLE);
+        (void)pst_alive_begin_phase(PST_ALIVE_IDLE);
         status = share_head(s, &head, diag);
         if (status == PST_OK && head.stop)
             break;
@@ -465,7 +465,7 @@ enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
     s->file.file = -1;
     s->config = pstd_mailbox_config(w->mailbox);
     s->intake = pstd_mailbox_intake(w->mailbox);
-    (void)pst_alive_enter(PST_ALIVE_LOAD);
+    (void)pst_alive_begin_phase(PST_ALIVE_LOAD);
     status = prepare_serving(s, diag);
     w->agreed = status != PST_OK && status != PST_ERR_PEER;
     w->engine = s->engine;

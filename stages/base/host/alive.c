@@ -24,7 +24,7 @@ const char *pst_alive_name(unsigned phase)
     return phase < PST_N_ALIVE ? names[phase] : "?";
 }
 
-void pst_alive_play(struct pst_alive *other)
+void pst_alive_use_state(struct pst_alive *other)
 {
     alive = other != NULL ? other : &process;
 }
@@ -61,7 +61,7 @@ static enum pst_alive_phase phase_now(void)
                                                       memory_order_relaxed);
 }
 
-enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase)
+enum pst_alive_phase pst_alive_begin_phase(enum pst_alive_phase phase)
 {
     const enum pst_alive_phase before = phase_now();
 
@@ -72,24 +72,24 @@ enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase)
     return before;
 }
 
-void pst_alive_lane(void)
+void pst_alive_begin_lane(void)
 {
     pst_fault_point("lane");
 }
 
-void pst_alive_leave(enum pst_alive_phase before)
+void pst_alive_restore_phase(enum pst_alive_phase before)
 {
     if (watched)
         set_phase(before, phase_now());
 }
 
-void pst_alive_meet(bool meets)
+void pst_alive_mark_collective(bool meets)
 {
     if (watched)
         atomic_store_explicit(&alive->meets, meets, memory_order_relaxed);
 }
 
-void pst_alive_moved(void)
+void pst_alive_record_progress(void)
 {
     if (watched)
         increment_count(&alive->moves);
@@ -111,7 +111,7 @@ void pst_alive_progress(void)
         alive->hook(alive->hook_ctx);
 }
 
-void pst_alive_looked(void)
+void pst_alive_record_poll(void)
 {
     if (watched)
         increment_count(&alive->looks);
@@ -157,7 +157,7 @@ struct pst_alive_state pst_alive_state(void)
     };
 }
 
-void pst_alive_hook(pst_alive_fn fn, void *ctx)
+void pst_alive_set_hook(pst_alive_fn fn, void *ctx)
 {
     alive->hook = fn;
     alive->hook_ctx = ctx;
@@ -204,7 +204,7 @@ void pst_awake_update(struct pst_awake *awake, double clock)
     awake->last = clock;
 }
 
-void pst_alive_slept(double seconds)
+void pst_alive_add_stopped(double seconds)
 {
     atomic_store_explicit(
         &alive->slept,
@@ -212,7 +212,7 @@ void pst_alive_slept(double seconds)
         memory_order_relaxed);
 }
 
-double pst_alive_sleep(void)
+double pst_alive_stopped_seconds(void)
 {
     return atomic_load_explicit(&alive->slept, memory_order_relaxed);
 }

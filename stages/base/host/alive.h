@@ -73,41 +73,42 @@ struct pst_alive {
 /* Makes all functions use the state `other` (borrowed) from now on; NULL: the
  * state of this process. For tests in which one thread plays many processes
  * (tests/sim/). */
-void pst_alive_play(struct pst_alive *other);
+void pst_alive_use_state(struct pst_alive *other);
 
 /* Makes the calling thread the watched one. */
 void pst_alive_watch(void);
 bool pst_alive_is_watched(void); /* true for the calling thread */
-/* Begins a phase; returns the previous one, for pst_alive_leave. With
+/* Begins a phase; returns the previous one, for pst_alive_restore_phase. With
  * PENSTOCK_FAULT in the environment, faults are injected here
  * (stages/base/README.md). */
-enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase);
+enum pst_alive_phase pst_alive_begin_phase(enum pst_alive_phase phase);
 /* Returns to the previous phase; this does not count as the beginning of a
  * phase. */
-void pst_alive_leave(enum pst_alive_phase before);
+void pst_alive_restore_phase(enum pst_alive_phase before);
 /* Marks a call that blocks until all ranks have made it. Call this with true
  * before that call, and with false after it. */
-void pst_alive_meet(bool meets);
+void pst_alive_mark_collective(bool meets);
 /* Reports a finished piece of work. */
-void pst_alive_moved(void);
-/* Reports progress like pst_alive_moved, in loops over files and tensors where
- * a piece takes long; also calls the hook (pst_alive_hook). */
+void pst_alive_record_progress(void);
+/* Reports progress like pst_alive_record_progress, in loops over files and
+ * tensors where a piece takes long; also calls the hook (pst_alive_set_hook).
+ */
 void pst_alive_progress(void);
 /* Makes the calling thread count its work in *count for the watched thread,
  * which polls *count while it waits. NULL ends this. */
 void pst_alive_count_in(atomic_uint_fast64_t *count);
 /* Reports that the watched thread has polled while it waits. */
-void pst_alive_looked(void);
+void pst_alive_record_poll(void);
 void pst_alive_step(uint64_t step);
 /* Reports that a rank of this process begins a step on a thread of its own,
  * which is not watched; injects faults "lane[:NTH]:ACTION". Any thread. */
-void pst_alive_lane(void);
+void pst_alive_begin_lane(void);
 /* Reports the next action; stage -1: none. */
 void pst_alive_action(int kind, int stage, int microbatch);
 struct pst_alive_state pst_alive_state(void);
 
 /* Sets the hook; NULL removes it. */
-void pst_alive_hook(pst_alive_fn fn, void *ctx);
+void pst_alive_set_hook(pst_alive_fn fn, void *ctx);
 
 /* Set the seconds without progress that are allowed; 0: no limit. The first
  * function sets the limit of all phases; the second one then changes that of
@@ -138,9 +139,9 @@ void pst_awake_update(struct pst_awake *awake, double clock);
 
 double pst_now(void); /* returns seconds on a monotonic clock */
 
-/* Adds stopped time that a thread has found; pst_alive_sleep returns the sum
- * over all threads, in seconds. */
-void pst_alive_slept(double seconds);
-double pst_alive_sleep(void);
+/* Adds stopped time that a thread has found; pst_alive_stopped_seconds returns
+ * the sum over all threads, in seconds. */
+void pst_alive_add_stopped(double seconds);
+double pst_alive_stopped_seconds(void);
 
 #endif

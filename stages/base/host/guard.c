@@ -146,19 +146,19 @@ static void allow_links(struct pst_guard *guard, const char *folder)
     (void)closedir(dir);
 }
 
-void pst_guard_sees(struct pst_guard *guard, const char *path)
+void pst_guard_allow_read(struct pst_guard *guard, const char *path)
 {
     if (guard->fd >= 0)
         (void)add_rule(guard, path, READ);
 }
 
-void pst_guard_reads(struct pst_guard *guard, const char *path)
+void pst_guard_allow_links(struct pst_guard *guard, const char *path)
 {
     if (guard->fd >= 0 && add_rule(guard, path, READ))
         allow_links(guard, path);
 }
 
-void pst_guard_writes(struct pst_guard *guard, const char *path)
+void pst_guard_allow_write(struct pst_guard *guard, const char *path)
 {
     char text[PATH_MAX], real[PATH_MAX];
     struct stat st;

@@ -42,14 +42,15 @@ void pst_guard_begin(struct pst_guard *guard);
 /* Allows reading a file, or everything below a folder. A missing path is
  * skipped; a path that cannot be opened for lack of descriptors or memory sets
  * guard->err. */
-void pst_guard_sees(struct pst_guard *guard, const char *path);
-/* Allows the same reading as pst_guard_sees for a path given by the user, and
- * also the targets of links in that folder (caches of model hubs have these).
+void pst_guard_allow_read(struct pst_guard *guard, const char *path);
+/* Allows the same reading as pst_guard_allow_read for a path given by the user,
+ * and also the targets of links in that folder (caches of model hubs have
+ * these).
  */
-void pst_guard_reads(struct pst_guard *guard, const char *path);
+void pst_guard_allow_links(struct pst_guard *guard, const char *path);
 /* Allows writing a file or folder and its siblings, since a file is written
  * under a temporary name beside it. For a device, allows only the device. */
-void pst_guard_writes(struct pst_guard *guard, const char *path);
+void pst_guard_allow_write(struct pst_guard *guard, const char *path);
 /* Enforces the rules and ends the guard; returns true if they are in force. */
 bool pst_guard_enforce(struct pst_guard *guard);
 

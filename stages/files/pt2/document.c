@@ -52,7 +52,7 @@ const struct pst_doc_number *pst_doc_number(const struct pst_doc_graph *graph,
     return name != NULL ? pst_map_get(&graph->numbers, name) : NULL;
 }
 
-void pst_doc_blame(const struct pst_doc_node *node, struct pst_diag *diag)
+void pst_doc_prefix_node(const struct pst_doc_node *node, struct pst_diag *diag)
 {
     const struct pst_doc_place *p = node->place;
     char call[16] = "";

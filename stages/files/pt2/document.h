@@ -242,7 +242,8 @@ const struct pst_doc_number *pst_doc_number(const struct pst_doc_graph *graph,
                                             const char *name);
 /* Prefixes the message with "node "add" (aten.add.Tensor) in MODULE at
  * FILE:LINE: ", unless it already names a node (of a sub-graph). */
-void pst_doc_blame(const struct pst_doc_node *node, struct pst_diag *diag);
+void pst_doc_prefix_node(const struct pst_doc_node *node,
+                         struct pst_diag *diag);
 
 /* --- signatures --------------------------------------------------------- */
 

@@ -74,7 +74,7 @@ static enum pst_status read_node(struct pst_reader *r,
     if (status == PST_OK)
         status = read_lists(r, json, node);
     if (status != PST_OK && status != PST_ERR_NOMEM)
-        pst_doc_blame(node, r->diag);
+        pst_doc_prefix_node(node, r->diag);
     return status;
 }
 

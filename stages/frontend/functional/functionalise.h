@@ -35,8 +35,8 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
 struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v);
 /* True if a gradient flows through the current value of v. */
-bool pst_functionalise_carries(struct pst_functionalise *f,
-                               struct pst_value *v);
+bool pst_functionalise_has_gradient(struct pst_functionalise *f,
+                                    struct pst_value *v);
 /* Makes v refer to `window`, possibly in another storage, as set_() does. Fails
  * if v or the window has a gradient, which would be lost. PyTorch, too, rejects
  * a window that has a gradient. */
@@ -56,7 +56,7 @@ bool pst_functionalise_is_detached(const struct pst_functionalise *f,
                                    struct pst_value *v);
 /* Makes `copy`, a view of all of a storage of its own, stand for an input or
  * for state: writes to it are written to `original` at the end. */
-enum pst_status pst_functionalise_stand_for(
+enum pst_status pst_functionalise_mirror(
     struct pst_functionalise *f, struct pst_value *copy,
     struct pst_value *original) PST_MUST_CHECK;
 /* Sets the expressions of the strides and of the offset of v's window; those

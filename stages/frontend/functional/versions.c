@@ -277,7 +277,8 @@ struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
     return pst_versions_add_facts(f) ? pst_versions_follow(f, v) : NULL;
 }
 
-bool pst_functionalise_carries(struct pst_functionalise *f, struct pst_value *v)
+bool pst_functionalise_has_gradient(struct pst_functionalise *f,
+                                    struct pst_value *v)
 {
     v = pst_functionalise_read(f, v);
     return v != NULL && pst_versions_add_facts(f) && f->facts[v->id].carries;
@@ -349,9 +350,9 @@ struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
     return storage != NULL ? storage->owner : v;
 }
 
-enum pst_status pst_functionalise_stand_for(struct pst_functionalise *f,
-                                            struct pst_value *copy,
-                                            struct pst_value *original)
+enum pst_status pst_functionalise_mirror(struct pst_functionalise *f,
+                                         struct pst_value *copy,
+                                         struct pst_value *original)
 {
     struct pst_value_fact *fact;
 
@@ -403,9 +404,10 @@ static bool is_plain(const struct pst_meta *meta)
                   meta->rank * sizeof(plain.stride[0])) == 0;
 }
 
-struct pst_value *pst_versions_around(struct pst_functionalise *f,
-                                      const struct pst_value *v,
-                                      struct pst_value *version, bool no_grad)
+struct pst_value *pst_versions_view_around(struct pst_functionalise *f,
+                                           const struct pst_value *v,
+                                           struct pst_value *version,
+                                           bool no_grad)
 {
     const int64_t item = (int64_t)pst_dtype_size(v->meta.dtype);
     const int64_t whole = (int64_t)pst_dtype_size(version->meta.dtype);
@@ -435,7 +437,7 @@ static struct pst_value *as_elements_of(struct pst_functionalise *f,
 {
     if (pst_dtype_size(v->meta.dtype) == pst_dtype_size(version->meta.dtype))
         return version;
-    version = pst_versions_around(f, v, version, false);
+    version = pst_versions_view_around(f, v, version, false);
     return pst_versions_bit_cast(f, v, version, v->meta.dtype, false);
 }
 

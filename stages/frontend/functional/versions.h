@@ -108,9 +108,10 @@ bool pst_versions_cover(const struct pst_value *v,
 /* Returns a one-dimensional view of the version: the smallest range of its
  * elements that contains v and can be reinterpreted as elements of v's dtype.
  */
-struct pst_value *pst_versions_around(struct pst_functionalise *f,
-                                      const struct pst_value *v,
-                                      struct pst_value *version, bool no_grad);
+struct pst_value *pst_versions_view_around(struct pst_functionalise *f,
+                                           const struct pst_value *v,
+                                           struct pst_value *version,
+                                           bool no_grad);
 /* Reinterprets the bits of v as the other dtype. */
 struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
                                         const struct pst_value *like,

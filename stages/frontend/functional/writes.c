@@ -196,7 +196,7 @@ static struct pst_value *in_elements_of(struct pst_functionalise *f,
     if (new == NULL ||
         pst_dtype_size(v->meta.dtype) == pst_dtype_size(old->meta.dtype))
         return new;
-    around = pst_versions_around(f, v, old, no_grad);
+    around = pst_versions_view_around(f, v, old, no_grad);
     cast = pst_versions_bit_cast(f, v, around, v->meta.dtype, no_grad);
     if (cast == NULL)
         return NULL;

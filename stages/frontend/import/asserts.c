@@ -241,9 +241,9 @@ static enum pst_status assert_on_data(struct reader *r,
     return b->status;
 }
 
-enum pst_status pst_import_settle(struct pst_import *import,
-                                  struct pst_scope *scope,
-                                  const struct pst_doc_node *node)
+enum pst_status pst_import_fix_number(struct pst_import *import,
+                                      struct pst_scope *scope,
+                                      const struct pst_doc_node *node)
 {
     static const char text[] = "a number read from data is not the one with "
                                "which the model was exported";

@@ -30,8 +30,8 @@ const char *pst_import_user_path(const char *path)
     return path + n + (path[n] == '.');
 }
 
-enum pst_status pst_import_enter(struct pst_import *import,
-                                 const struct pst_doc_place *place)
+enum pst_status pst_import_set_place(struct pst_import *import,
+                                     const struct pst_doc_place *place)
 {
     const struct pst_doc_stack *stack = place->stack;
     struct pst_graph *graph = import->build.graph;
@@ -97,7 +97,7 @@ static enum pst_status note_cut(struct pst_import *import)
     return PST_OK;
 }
 
-enum pst_status pst_import_stay(struct pst_import *import)
+enum pst_status pst_import_assign_calls(struct pst_import *import)
 {
     struct pst_graph *graph = import->build.graph;
     const struct pst_module_call *at = graph->calls.at[0];

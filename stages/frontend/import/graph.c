@@ -285,7 +285,7 @@ static enum pst_status read_outputs(struct pst_import *import,
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "the graph has %u outputs, its signature %zu",
                             doc->graph->n_outputs, doc->n_outputs);
-    status = pst_import_enter(import, &pst_doc_nowhere);
+    status = pst_import_set_place(import, &pst_doc_nowhere);
     if (status != PST_OK)
         return status;
     import->build.no_grad = false;
@@ -447,7 +447,7 @@ enum pst_status pst_import_body(struct pst_import *import)
         if (status == PST_OK)
             status = import_nodes(import);
     }
-    return status == PST_OK ? pst_import_stay(import) : status;
+    return status == PST_OK ? pst_import_assign_calls(import) : status;
 }
 
 /* Checks that gradients of the outputs, any of which may be the loss, can

@@ -121,10 +121,10 @@ static bool translate_comparison(const struct pst_document *doc,
     return good && name != NULL;
 }
 
-enum pst_status pst_import_guard(struct pst_model *model,
-                                 const struct pst_document *doc,
-                                 const char *guard, bool *ret,
-                                 struct pst_diag *diag)
+enum pst_status pst_import_add_guard(struct pst_model *model,
+                                     const struct pst_document *doc,
+                                     const char *guard, bool *ret,
+                                     struct pst_diag *diag)
 {
     struct pst_symbols *symbols = &model->symbols;
     struct pst_number holds = {0};

@@ -126,10 +126,10 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
 
 /* Turns a comparison of inputs' sizes into a constraint. *ret is false if the
  * guard is no such comparison. */
-enum pst_status pst_import_guard(struct pst_model *model,
-                                 const struct pst_document *doc,
-                                 const char *guard, bool *ret,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_import_add_guard(struct pst_model *model,
+                                     const struct pst_document *doc,
+                                     const char *guard, bool *ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- lost.c ------------------------------------------------------------- */
 
@@ -139,7 +139,8 @@ enum pst_status pst_import_note_lost(struct pst_import *import,
                                      size_t first) PST_MUST_CHECK;
 /* Adds a note and sets model->lost if a gradient passes through a recorded
  * node. */
-enum pst_status pst_import_lost(struct pst_import *import) PST_MUST_CHECK;
+enum pst_status pst_import_report_lost(struct pst_import *import)
+    PST_MUST_CHECK;
 
 /* --- symbols.c ---------------------------------------------------------- */
 
@@ -165,9 +166,9 @@ bool pst_import_knows_number(struct pst_import *import,
 bool pst_import_number_needed(const struct pst_import *import,
                               const struct pst_doc_arg *output);
 /* True if the node reads from data a number whose value the file fixes. */
-bool pst_import_is_settled(struct pst_import *import,
-                           const struct pst_doc_graph *graph,
-                           const struct pst_doc_node *node);
+bool pst_import_is_fixed(struct pst_import *import,
+                         const struct pst_doc_graph *graph,
+                         const struct pst_doc_node *node);
 /* True if the node reads a number from data that only the exporter's assertions
  * use; import->numbers must be filled. */
 bool pst_import_is_idle(const struct pst_import *import,
@@ -192,7 +193,7 @@ enum pst_status pst_import_note_number(
     const struct pst_doc_node *node) PST_MUST_CHECK;
 /* Records a number that is fixed in the file, and compares it with the tensor:
  * now if the tensor is constant, else in each step. */
-enum pst_status pst_import_settle(
+enum pst_status pst_import_fix_number(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
 /* Returns the operator that takes a tensor in place of the node's number that
@@ -280,8 +281,8 @@ enum pst_status pst_import_conjugate(struct pst_import *import,
                                      const struct pst_arg *args,
                                      bool *ret_done) PST_MUST_CHECK;
 /* Updates the mirrors of a written value; called after each write. */
-enum pst_status pst_import_reflect(struct pst_import *import,
-                                   struct pst_value *written) PST_MUST_CHECK;
+enum pst_status pst_import_update_mirrors(
+    struct pst_import *import, struct pst_value *written) PST_MUST_CHECK;
 
 /* --- pairs/movers.c ------------------------------------------------------ */
 
@@ -289,10 +290,10 @@ enum pst_status pst_import_reflect(struct pst_import *import,
  * none. */
 const struct pst_mover *pst_import_mover(const char *name);
 /* Adapts dimensions and sizes among an operator's arguments to pairs. */
-enum pst_status pst_import_move(struct pst_import *import,
-                                const struct pst_mover *m,
-                                const struct pst_schema *schema,
-                                struct pst_arg *args) PST_MUST_CHECK;
+enum pst_status pst_import_adapt_dims(struct pst_import *import,
+                                      const struct pst_mover *m,
+                                      const struct pst_schema *schema,
+                                      struct pst_arg *args) PST_MUST_CHECK;
 
 /* --- scan.c ------------------------------------------------------------- */
 
@@ -341,13 +342,14 @@ enum pst_status pst_import_bind(struct pst_import *import,
  * in the bodies of regions. */
 const char *pst_import_user_path(const char *path);
 /* Sets the call and source of the nodes that follow. */
-enum pst_status pst_import_enter(struct pst_import *import,
-                                 const struct pst_doc_place *place)
+enum pst_status pst_import_set_place(struct pst_import *import,
+                                     const struct pst_doc_place *place)
     PST_MUST_CHECK;
 /* Assigns the nodes between two nodes of a call to that call, even if their
  * stacks have lost it; called when all nodes exist. Adds a note on cut stacks.
  */
-enum pst_status pst_import_stay(struct pst_import *import) PST_MUST_CHECK;
+enum pst_status pst_import_assign_calls(struct pst_import *import)
+    PST_MUST_CHECK;
 /* Converts a literal; the result is IGNORED if its kind is not supported.
  * Strings are borrowed. */
 struct pst_arg pst_import_literal(const struct pst_doc_arg *arg);

@@ -162,7 +162,7 @@ static enum pst_status list_places(struct pst_import *import,
     return done ? PST_OK : pst_diag_nomem(import->diag, 0);
 }
 
-enum pst_status pst_import_lost(struct pst_import *import)
+enum pst_status pst_import_report_lost(struct pst_import *import)
 {
     struct places places[PST_LOST_FUNCTION + 1];
     enum pst_status status;

@@ -195,7 +195,7 @@ static enum pst_status commit_writes(struct pst_import *import,
                                     w->writes[i]) == NULL)
             status = import->build.status;
         if (status == PST_OK)
-            status = pst_import_reflect(import, raw[i].value);
+            status = pst_import_update_mirrors(import, raw[i].value);
     }
     return status;
 }
@@ -231,8 +231,8 @@ static enum pst_status import_rewrite(struct pst_import *import,
                                   "\"%s\"",
                                   i, names->at[i]);
         else if (names->at[i] != NULL) {
-            status = pst_import_expect(import, scope, doc_node, target->op,
-                                       args, i, w.outs[i]);
+            status = pst_import_expect_strides(import, scope, doc_node,
+                                               target->op, args, i, w.outs[i]);
             if (status == PST_OK)
                 status = pst_import_define(import, scope, names->at[i],
                                            w.outs[i], &w.outs[i]->meta);
@@ -300,8 +300,8 @@ static enum pst_status import_op(struct pst_import *import,
             continue;
         status = pst_import_dropout(import, node, &value);
         if (status == PST_OK)
-            status = pst_import_expect(import, scope, doc_node, target->op,
-                                       args, i, value);
+            status = pst_import_expect_strides(import, scope, doc_node,
+                                               target->op, args, i, value);
         if (status == PST_OK)
             status = pst_import_define(import, scope, names->at[i], value,
                                        &value->meta);
@@ -354,13 +354,13 @@ static enum pst_status import_inplace(struct pst_import *import,
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "an in-place operator has one result");
     if (!(target->op->flags & PST_OP_VIEW))
-        status = pst_import_reflect(import, written);
+        status = pst_import_update_mirrors(import, written);
     if (status != PST_OK)
         return status;
     if (names->n == 1 && names->at[0] != NULL &&
         (target->op->flags & PST_OP_VIEW) != 0) /* t_() gives a new shape */
-        status = pst_import_expect(import, scope, doc_node, target->op, args, 0,
-                                   now);
+        status = pst_import_expect_strides(import, scope, doc_node, target->op,
+                                           args, 0, now);
     if (status == PST_OK && names->n == 1 && names->at[0] != NULL)
         status = pst_import_define(
             import, scope, names->at[0],
@@ -403,7 +403,7 @@ static enum pst_status import_out(struct pst_import *import,
         now = pst_functionalise_write(import->functional, written, now);
     if (now == NULL)
         return import->build.status;
-    status = pst_import_reflect(import, written);
+    status = pst_import_update_mirrors(import, written);
     if (status != PST_OK || names->n == 0 || names->at[0] == NULL)
         return status;
     return pst_import_define(import, scope, names->at[0], written, &now->meta);
@@ -454,8 +454,8 @@ static enum pst_status import_copy(struct pst_import *import,
             : pst_emit(&import->build, &pst_op_clone, args, 1);
     if (v == NULL)
         return import->build.status;
-    status =
-        pst_import_expect(import, scope, doc_node, &pst_op_clone, args, 0, v);
+    status = pst_import_expect_strides(import, scope, doc_node, &pst_op_clone,
+                                       args, 0, v);
     return status != PST_OK
                ? status
                : pst_import_define(import, scope, name, v, &v->meta);
@@ -628,7 +628,7 @@ static enum pst_status import_node(struct pst_import *import,
     if (scope->inner)
         import->build.source = import->place->source;
     else
-        status = pst_import_enter(import, import->place);
+        status = pst_import_set_place(import, import->place);
     if (status != PST_OK)
         return status;
     import->build.no_grad = scope->no_grad;
@@ -669,8 +669,8 @@ enum pst_status pst_import_nodes(struct pst_import *import,
         import->place = node->place;
         if (pst_import_is_idle(import, node))
             status = pst_import_note_number(import, scope, node);
-        else if (pst_import_is_settled(import, scope->graph, node))
-            status = pst_import_settle(import, scope, node);
+        else if (pst_import_is_fixed(import, scope->graph, node))
+            status = pst_import_fix_number(import, scope, node);
         else
             status = import_node(import, scope, node);
         if (status == PST_OK && scope->pure)
@@ -680,7 +680,7 @@ enum pst_status pst_import_nodes(struct pst_import *import,
             status = pst_import_note_lost(import, first);
         if (status == PST_OK)
             continue;
-        pst_doc_blame(node, import->diag);
+        pst_doc_prefix_node(node, import->diag);
         return status;
     }
     return PST_OK;

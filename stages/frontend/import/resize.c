@@ -51,7 +51,7 @@ static enum pst_status write_tensor(struct pst_import *import,
     now = pst_functionalise_write(import->functional, written, source);
     if (now == NULL)
         return import->build.status;
-    status = pst_import_reflect(import, written);
+    status = pst_import_update_mirrors(import, written);
     return result == NULL || status != PST_OK
                ? status
                : pst_import_define(import, scope, result, written, &now->meta);

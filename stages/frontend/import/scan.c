@@ -312,7 +312,7 @@ static enum pst_status scan_node(struct scan *s,
     if (target->kind != PST_TARGET_NONE)
         status = scan_sizes(s, graph, node);
     else if (!pst_import_is_idle(s->import, node) &&
-             !pst_import_is_settled(s->import, graph, node))
+             !pst_import_is_fixed(s->import, graph, node))
         status =
             add_finding(s, target->name, target->reason, target->tier, NULL);
     for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++)

@@ -117,8 +117,8 @@ static enum pst_status take_guards(struct collector *c,
     for (size_t i = 0; i < doc->n_guards && status == PST_OK; i++) {
         bool judged;
 
-        status =
-            pst_import_guard(c->model, doc, doc->guards[i], &judged, c->diag);
+        status = pst_import_add_guard(c->model, doc, doc->guards[i], &judged,
+                                      c->diag);
         if (status == PST_OK && !judged && text.len < 200)
             pst_str_addf(&text, "%s%.200s", text.len > 0 ? "; " : "",
                          doc->guards[i]);
@@ -226,9 +226,9 @@ bool pst_import_knows_number(struct pst_import *import,
            pst_import_is_known(import, x->expr);
 }
 
-bool pst_import_is_settled(struct pst_import *import,
-                           const struct pst_doc_graph *graph,
-                           const struct pst_doc_node *node)
+bool pst_import_is_fixed(struct pst_import *import,
+                         const struct pst_doc_graph *graph,
+                         const struct pst_doc_node *node)
 {
     const char *name = node->resolved->reads_number && node->n_outputs > 0
                            ? pst_doc_number_name(&node->outputs[0])

@@ -34,7 +34,7 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret);
 
 static enum pst_status take_items(struct pst_parser *p, struct items *items)
 {
-    while (!pst_scan_take(&p->scan, "]")) {
+    while (!pst_scan_accept(&p->scan, "]")) {
         enum pst_status status = PST_OK;
         struct pst_arg arg;
 
@@ -176,17 +176,17 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
         ret->kind = PST_ARG_VALUE;
         return pst_parse_value(p, &ret->value);
     }
-    if (pst_scan_take(s, "None")) {
+    if (pst_scan_accept(s, "None")) {
         ret->kind = PST_ARG_NONE;
         return PST_OK;
     }
     if (pst_scan_is_next(s, "True") || pst_scan_is_next(s, "False")) {
         ret->kind = PST_ARG_BOOL;
-        ret->b = pst_scan_take(s, "True");
+        ret->b = pst_scan_accept(s, "True");
         status = ret->b ? PST_OK : pst_scan_expect(s, "False");
         return status == PST_OK ? take_expr(p, ret) : status;
     }
-    if (pst_scan_take(s, "_")) {
+    if (pst_scan_accept(s, "_")) {
         ret->kind = PST_ARG_IGNORED;
         return PST_OK;
     }
@@ -208,8 +208,8 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
 
 enum pst_status pst_parse_arg(struct pst_parser *p, struct pst_arg *ret)
 {
-    return pst_scan_take(&p->scan, "[") ? take_list(p, ret)
-                                        : take_scalar(p, ret);
+    return pst_scan_accept(&p->scan, "[") ? take_list(p, ret)
+                                          : take_scalar(p, ret);
 }
 
 /* Reads "name=" and sets *ret to the argument's index; else leaves *ret
@@ -246,7 +246,7 @@ enum pst_status pst_parse_args(struct pst_parser *p,
     enum pst_status status = pst_scan_expect(&p->scan, "(");
     int next = 0;
 
-    for (bool first = true; status == PST_OK && !pst_scan_take(&p->scan, ")");
+    for (bool first = true; status == PST_OK && !pst_scan_accept(&p->scan, ")");
          first = false) {
         int i = next;
 

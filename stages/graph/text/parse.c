@@ -39,11 +39,11 @@ static enum pst_status take_outs(struct pst_parser *p)
                                  PST_MAX_OUTS);
         memset(out, 0, sizeof(*out));
         status = take_new_name(p, &name);
-        out->has_meta = status == PST_OK && pst_scan_take(&p->scan, ":");
+        out->has_meta = status == PST_OK && pst_scan_accept(&p->scan, ":");
         if (out->has_meta)
             status = pst_scan_meta(&p->scan, &out->meta, &out->dims);
         if (status == PST_OK && out->has_meta &&
-            pst_scan_take(&p->scan, "view")) {
+            pst_scan_accept(&p->scan, "view")) {
             status = pst_scan_expect(&p->scan, "of");
             if (status == PST_OK)
                 status = pst_parse_value(p, &out->base);
@@ -52,7 +52,7 @@ static enum pst_status take_outs(struct pst_parser *p)
             if (status == PST_OK)
                 status = pst_scan_i64(&p->scan, &out->offset);
         }
-        if (status == PST_OK && pst_scan_take(&p->scan, "version")) {
+        if (status == PST_OK && pst_scan_accept(&p->scan, "version")) {
             status = pst_scan_expect(&p->scan, "of");
             if (status == PST_OK)
                 status = pst_parse_value(p, &out->version_of);
@@ -60,7 +60,7 @@ static enum pst_status take_outs(struct pst_parser *p)
         if (status != PST_OK)
             return status;
         out->name = p->names[p->n_outs++] = name;
-    } while (pst_scan_take(&p->scan, ","));
+    } while (pst_scan_accept(&p->scan, ","));
     return pst_scan_expect(&p->scan, "=");
 }
 
@@ -134,7 +134,7 @@ static enum pst_status take_call_line(struct pst_parser *p)
     enum pst_status status = take_call_name(p, &like);
     const size_t n = p->graph->calls.n;
 
-    if (status == PST_OK && pst_scan_take(&p->scan, "in")) {
+    if (status == PST_OK && pst_scan_accept(&p->scan, "in")) {
         status = take_call_name(p, &outer);
         if (status != PST_OK)
             return status;
@@ -143,9 +143,9 @@ static enum pst_status take_call_line(struct pst_parser *p)
             return pst_scan_fail(&p->scan, "module %.100s stands in none",
                                  like.path);
     }
-    if (status == PST_OK && pst_scan_take(&p->scan, "type"))
+    if (status == PST_OK && pst_scan_accept(&p->scan, "type"))
         status = take_text_or_dash(p, &like.type);
-    if (status == PST_OK && pst_scan_take(&p->scan, "key"))
+    if (status == PST_OK && pst_scan_accept(&p->scan, "key"))
         status = take_text_or_dash(p, &like.identity);
     if (status == PST_OK)
         status = pst_graph_add_call(p->graph, &like, &call, p->scan.diag);
@@ -168,7 +168,7 @@ static enum pst_status take_signature(struct pst_parser *p)
             status = pst_scan_fail(&p->scan, "a signature of no call");
     }
     while (status == PST_OK && !pst_scan_is_next(&p->scan, "\n")) {
-        const bool is_out = pst_scan_take(&p->scan, "out");
+        const bool is_out = pst_scan_accept(&p->scan, "out");
         struct pst_call_leaf leaf;
         char *path;
 
@@ -214,12 +214,12 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     build->no_grad = build->is_function = false;
     build->region = build->origin = NULL;
     *ret_stage = UINT32_MAX;
-    if (!pst_scan_take(&p->scan, "#"))
+    if (!pst_scan_accept(&p->scan, "#"))
         return PST_OK;
     status = take_call(p, &build->call);
     if (status == PST_OK)
         status = take_text_or_dash(p, &build->source);
-    while (status == PST_OK && !pst_scan_take(&p->scan, letters[phase]))
+    while (status == PST_OK && !pst_scan_accept(&p->scan, letters[phase]))
         if (++phase == PST_N_PHASES)
             return pst_scan_fail(&p->scan, "the phase is missing");
     build->phase = (enum pst_phase)phase;
@@ -227,13 +227,13 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
         status = pst_scan_expect(&p->scan, "id=");
     if (status == PST_OK) /* leaves id + 1 below UINT32_MAX */
         status = take_unsigned(p, UINT32_MAX - 2, &build->node_id);
-    if (status == PST_OK && pst_scan_take(&p->scan, "stage="))
+    if (status == PST_OK && pst_scan_accept(&p->scan, "stage="))
         status = take_unsigned(p, INT32_MAX, ret_stage);
-    build->no_grad = pst_scan_take(&p->scan, "no_grad");
-    if (status == PST_OK && pst_scan_take(&p->scan, "region="))
+    build->no_grad = pst_scan_accept(&p->scan, "no_grad");
+    if (status == PST_OK && pst_scan_accept(&p->scan, "region="))
         status = take_text_or_dash(p, &build->region);
-    build->is_function = pst_scan_take(&p->scan, "function");
-    if (status == PST_OK && pst_scan_take(&p->scan, "of="))
+    build->is_function = pst_scan_accept(&p->scan, "function");
+    if (status == PST_OK && pst_scan_accept(&p->scan, "of="))
         status = take_text_or_dash(p, &build->origin);
     return status;
 }
@@ -344,10 +344,10 @@ static enum pst_status take_given(struct pst_parser *p,
     if (needs_fqn != (fqn != NULL))
         return pst_scan_fail(&p->scan, "a name of the state is %s",
                              needs_fqn ? "missing" : "too much");
-    grad = pst_scan_take(&p->scan, "grad");
-    persistent = pst_scan_take(&p->scan, "persistent");
-    before = pst_scan_take(&p->scan, "empty_before");
-    after = pst_scan_take(&p->scan, "empty_after");
+    grad = pst_scan_accept(&p->scan, "grad");
+    persistent = pst_scan_accept(&p->scan, "persistent");
+    before = pst_scan_accept(&p->scan, "empty_before");
+    after = pst_scan_accept(&p->scan, "empty_after");
     status = pst_scan_expect(&p->scan, ":");
     if (status == PST_OK)
         status = pst_scan_meta(&p->scan, &meta, &dims);
@@ -370,14 +370,14 @@ static enum pst_status take_output(struct pst_parser *p)
     enum pst_status status;
     char *path;
 
-    if (pst_scan_take(&p->scan, "buffer"))
+    if (pst_scan_accept(&p->scan, "buffer"))
         output.kind = PST_OUTPUT_BUFFER_UPDATE;
-    else if (pst_scan_take(&p->scan, "input"))
+    else if (pst_scan_accept(&p->scan, "input"))
         output.kind = PST_OUTPUT_INPUT_UPDATE;
-    else if (!pst_scan_take(&p->scan, "user"))
+    else if (!pst_scan_accept(&p->scan, "user"))
         return pst_scan_fail(&p->scan, "the kind of the output is missing");
     status = pst_parse_arg(p, &output.arg);
-    if (status == PST_OK && pst_scan_take(&p->scan, "->"))
+    if (status == PST_OK && pst_scan_accept(&p->scan, "->"))
         status = pst_parse_value(p, &output.target);
     if (status == PST_OK)
         status = pst_scan_quoted(&p->scan, &path);
@@ -389,14 +389,14 @@ static enum pst_status take_output(struct pst_parser *p)
 
 static enum pst_status take_line(struct pst_parser *p)
 {
-    if (pst_scan_take(&p->scan, "output"))
+    if (pst_scan_accept(&p->scan, "output"))
         return take_output(p);
-    if (pst_scan_take(&p->scan, "call"))
+    if (pst_scan_accept(&p->scan, "call"))
         return take_call_line(p);
-    if (pst_scan_take(&p->scan, "signature"))
+    if (pst_scan_accept(&p->scan, "signature"))
         return take_signature(p);
     for (size_t i = 0; i < PST_COUNT(kinds); i++)
-        if (pst_scan_take(&p->scan, kinds[i].word))
+        if (pst_scan_accept(&p->scan, kinds[i].word))
             return take_given(p, kinds[i].kind);
     return take_node(p);
 }
@@ -418,7 +418,7 @@ static enum pst_status take_graph(struct pst_parser *p)
         if (!pst_scan_is_next(&p->scan, "\n"))
             return pst_scan_fail(&p->scan, "more than one thing in a line");
         pst_scan_lines(&p->scan);
-        if (pst_scan_take(&p->scan, "}"))
+        if (pst_scan_accept(&p->scan, "}"))
             break;
         status = take_line(p);
     }

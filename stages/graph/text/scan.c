@@ -56,7 +56,7 @@ bool pst_scan_is_next(struct pst_scan *s, const char *token)
     return !is_word(token[n - 1]) || !is_word(s->at[n]);
 }
 
-bool pst_scan_take(struct pst_scan *s, const char *token)
+bool pst_scan_accept(struct pst_scan *s, const char *token)
 {
     if (!pst_scan_is_next(s, token))
         return false;
@@ -66,7 +66,7 @@ bool pst_scan_take(struct pst_scan *s, const char *token)
 
 enum pst_status pst_scan_expect(struct pst_scan *s, const char *token)
 {
-    if (pst_scan_take(s, token))
+    if (pst_scan_accept(s, token))
         return PST_OK;
     return pst_scan_fail(s, "\"%s\" is missing before \"%.*s\"", token,
                          (int)PST_MIN(strcspn(s->at, "\n"), (size_t)20), s->at);
@@ -255,7 +255,7 @@ static enum pst_status take_sizes(struct pst_scan *s, const char *close,
 {
     unsigned n = 0;
 
-    while (!pst_scan_take(s, close)) {
+    while (!pst_scan_accept(s, close)) {
         enum pst_status status = PST_OK;
 
         if (n == PST_MAX_RANK)
@@ -308,7 +308,7 @@ enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret,
     if (status != PST_OK)
         return status;
     *ret = pst_meta_make(dtype, rank, size);
-    if (pst_scan_take(s, ":(")) {
+    if (pst_scan_accept(s, ":(")) {
         status = take_sizes(s, ")", ret->stride, NULL, &n);
         if (status != PST_OK)
             return status;

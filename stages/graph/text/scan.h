@@ -22,7 +22,7 @@ enum pst_status pst_scan_fail(const struct pst_scan *s, const char *fmt, ...)
 /* Skips blanks, line ends and empty lines. */
 void pst_scan_lines(struct pst_scan *s);
 /* Consumes `token` and returns true if it comes next; a word must end there. */
-bool pst_scan_take(struct pst_scan *s, const char *token);
+bool pst_scan_accept(struct pst_scan *s, const char *token);
 /* True if `token` comes next; consumes nothing. */
 bool pst_scan_is_next(struct pst_scan *s, const char *token);
 enum pst_status pst_scan_expect(struct pst_scan *s,

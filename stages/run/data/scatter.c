@@ -60,7 +60,7 @@ static enum pst_status take_piece(void *ctx, const struct pst_delivery *piece)
     unsigned char *to =
         pst_rank_at(d, pst_rank_layout(r)->scattered + piece->at);
 
-    pst_rank_reach(d, to + piece->bytes);
+    pst_rank_record_used(d, to + piece->bytes);
     return pst_engine_transfer(s->engine, false, 0,
                                pst_device_host(&d->mem, to), piece->bytes,
                                s->diag);

@@ -113,7 +113,7 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
             !(o->train && are_all_zero(engine->weights, o->microbatches)))
             status = normalise_weights(engine->weights, o->microbatches, diag);
     }
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status != PST_OK)
         return status;
     for (unsigned k = 0; k < o->microbatches && status == PST_OK; k += PART)

@@ -108,7 +108,7 @@ static enum pst_status report_outcome(struct pst_rank *r)
 
     pst_fault_point("report");
     pst_readback_measure(&r->plan.layout, r->device);
-    outcome.readback = pst_readback_take(&r->plan.layout, r->device);
+    outcome.readback = pst_readback_to_host(&r->plan.layout, r->device);
     if (!r->step.reports_again)
         take_timings(r);
     note_kernel_fault(r, outcome.readback.fault);

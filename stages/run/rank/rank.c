@@ -182,7 +182,7 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     return status == PST_OK ? bind_actions(r, diag) : status;
 }
 
-void pst_rank_take_over(struct pst_rank *r, struct pst_rank *from)
+void pst_rank_continue_from(struct pst_rank *r, struct pst_rank *from)
 {
     pst_rank_await(from);
     r->step.updated = from->step.updated;
@@ -238,8 +238,8 @@ struct pst_stayed pst_rank_take_stayed(struct pst_rank *r)
     r->step.updated = 0;
     if (step == 0)
         return (struct pst_stayed){0};
-    return pst_stayed_make(pst_readback_take(&r->plan.layout, r->device).stayed,
-                           step);
+    return pst_stayed_make(
+        pst_readback_to_host(&r->plan.layout, r->device).stayed, step);
 }
 
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
@@ -285,7 +285,7 @@ const struct pst_actions *pst_rank_actions(const struct pst_rank *r)
     return &r->plan.actions;
 }
 
-const struct pst_ring *pst_rank_ring(const struct pst_rank *r)
+const struct pst_ring *pst_rank_step_times(const struct pst_rank *r)
 {
     return &r->step.ring;
 }

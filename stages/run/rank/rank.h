@@ -37,7 +37,7 @@ enum pst_status pst_rank_start(struct pst_rank *r,
 
 /* Between steps: continues after the last step of `from`, the same rank with
  * another number of microbatches, in the same arena. */
-void pst_rank_take_over(struct pst_rank *r, struct pst_rank *from);
+void pst_rank_continue_from(struct pst_rank *r, struct pst_rank *from);
 
 /* --- a step --------------------------------------------------------------- */
 
@@ -116,7 +116,7 @@ struct pst_stash_totals pst_rank_stash(const struct pst_rank *r);
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r);
 /* Returns the times of the last steps. The newest step has no time of its
  * update before pst_rank_await. */
-const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
+const struct pst_ring *pst_rank_step_times(const struct pst_rank *r);
 /* Waits until the device has finished the newest step; call between steps. */
 void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);

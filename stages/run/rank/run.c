@@ -41,7 +41,7 @@ static void make_progress(struct pst_rank *r)
 {
     double now;
 
-    pst_signs_moved(&r->signs);
+    pst_signs_count_progress(&r->signs);
     if (pst_role_job_size(&r->plan.role) < 2)
         return;
     now = pst_now();
@@ -136,8 +136,8 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
             continue;
         run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], 0,
                     programs[i]->lists[PST_LIST_P].n, base);
-        pst_rank_reach(r->device,
-                       base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
+        pst_rank_record_used(
+            r->device, base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
         any = true;
     }
     return any;
@@ -211,7 +211,7 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
 
     switch (event->task) {
     case PST_RESIDENCY_GATHER:
-        return pst_replicas_ask(with, event->bucket);
+        return pst_replicas_begin_gather(with, event->bucket);
     case PST_RESIDENCY_SUM:
         return pst_replicas_scatter(
             with, event->bucket,
@@ -220,7 +220,7 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
         return pst_replicas_has_values(with, event->bucket) ? PST_OK
                                                             : PST_AGAIN;
     case PST_RESIDENCY_RELEASE:
-        pst_replicas_forget(with, event->bucket);
+        pst_replicas_release(with, event->bucket);
         return PST_OK;
     default:
         return pst_replicas_has_summed(with, event->bucket) ? PST_OK
@@ -324,7 +324,7 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
 
     while (pst_stash_await(&r->stash, x->copies_before, &moved) == PST_AGAIN) {
         if (moved)
-            pst_signs_moved(&r->signs);
+            pst_signs_count_progress(&r->signs);
         if (pst_role_job_size(&r->plan.role) > 1)
             poll_messages(r);
     }
@@ -435,7 +435,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.progressed = PST_OK;
     pst_ring_begin(&r->step.ring, step, r->step.started);
     pst_readback_begin(&r->plan.layout, r->device);
-    pst_update_keep(&r->plan.layout, r->device);
+    pst_update_save(&r->plan.layout, r->device);
     pst_trace_begin(&r->step.trace, trace);
     pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout, r->device);
 }
@@ -486,7 +486,7 @@ static enum pst_status run_next(struct pst_rank *r)
     if (!computes) {
         mark->end = pst_now();
         /* compute actions report progress for each kernel */
-        pst_signs_moved(&r->signs);
+        pst_signs_count_progress(&r->signs);
     }
     note_wait(r, status);
     r->step.pc++;

@@ -123,7 +123,7 @@ enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
 
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
         const unsigned from = k * engine->grid->options.ranks + owner;
-        struct pst_rank *r = pst_engine_local(engine, from);
+        struct pst_rank *r = pst_engine_local_rank(engine, from);
         unsigned char *to = dst;
         const void *src = NULL;
         int64_t begin, numel;
@@ -151,7 +151,7 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
 {
     const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
     const unsigned owner = pst_engine_owner(engine, param);
-    struct pst_rank *r = pst_engine_local(engine, owner);
+    struct pst_rank *r = pst_engine_local_rank(engine, owner);
     const struct pst_rank_param *at =
         r != NULL ? pst_layout_param(pst_rank_layout(r), param) : NULL;
     const void *src = NULL;
@@ -282,7 +282,7 @@ enum pst_status pst_engine_copy_values(struct pst_engine *to,
 
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
         status = copy_whole_values(to, to->ranks[i], from, diag);
-    status = pst_engine_settle(to, status, diag);
+    status = pst_engine_agree(to, status, diag);
     return status == PST_OK ? copy_sharded(to, from, diag) : status;
 }
 
@@ -551,10 +551,10 @@ static enum pst_status check_places(const struct adoption *a,
     return PST_OK;
 }
 
-enum pst_status pst_engine_adopt(struct pst_engine *to,
-                                 const struct pst_engine *from,
-                                 const struct pst_adoption *how,
-                                 struct pst_diag *diag)
+enum pst_status pst_engine_copy_state(struct pst_engine *to,
+                                      const struct pst_engine *from,
+                                      const struct pst_adoption *how,
+                                      struct pst_diag *diag)
 {
     struct adoption a = {.to = to, .from = from, .how = how};
     enum pst_status status = check_places(&a, diag);
@@ -574,7 +574,7 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         pst_map_fini(&a.entries);
         pst_arena_fini(&a.arena);
     }
-    status = pst_engine_settle(to, status, diag);
+    status = pst_engine_agree(to, status, diag);
     for (unsigned i = 0; i < to->grid->plan->params.n && status == PST_OK;
          i++) {
         if (pst_role_shares(pst_rank_role(to->ranks[0]), i))

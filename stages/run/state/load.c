@@ -381,7 +381,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
                                .place = info.place,
                                .fallback = fallback};
     }
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status != PST_OK)
         return status;
     status = pst_engine_broadcast(engine->transport, &found, sizeof(found),
@@ -390,7 +390,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
         status =
             load_step(engine, found.fallback ? choice->fallback : choice->dir,
                       found.step, choice, diag);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status != PST_OK)
         return status;
     info.step = found.step;

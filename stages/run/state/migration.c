@@ -34,8 +34,8 @@ static struct end end_of(const struct pst_engine *engine,
                          unsigned replica)
 {
     struct end e = {
-        .rank = pst_engine_local(engine, replica * engine->grid->options.ranks +
-                                             p->rank),
+        .rank = pst_engine_local_rank(
+            engine, replica * engine->grid->options.ranks + p->rank),
         .n = pst_meta_numel(&engine->grid->plan->params.at[param].meta)};
     const bool whole =
         p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);

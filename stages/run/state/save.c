@@ -169,16 +169,16 @@ static enum pst_status call_each_pair(struct pst_engine *engine,
          peer < pst_grid_size(engine->grid) && one != PST_ERR_PEER; peer++) {
         struct pair pair = {peer % ranks, peer, peer / ranks - 1, NULL, NULL};
 
-        if (pst_engine_local(engine, pair.owner) != NULL)
+        if (pst_engine_local_rank(engine, pair.owner) != NULL)
             pair.file = shards[pair.owner - engine->first];
-        if (pst_engine_local(engine, peer) != NULL)
+        if (pst_engine_local_rank(engine, peer) != NULL)
             pair.part = shards[peer - engine->first];
         if (pair.file != NULL || pair.part != NULL)
             one = fn(engine, &pair, status == PST_OK ? diag : &ignored);
         if (status == PST_OK)
             status = one;
     }
-    return pst_engine_settle(engine, status, diag);
+    return pst_engine_agree(engine, status, diag);
 }
 
 /* The file of a rank, as it is sent to a rank that is to join it. */
@@ -232,7 +232,7 @@ static enum pst_status announce_edges(struct pst_engine *engine,
     if (pair->part == NULL)
         status = pst_engine_transfer(engine, false, pair->peer, &bytes,
                                      sizeof(bytes), diag);
-    return status == PST_OK ? pst_shard_expect(pair->file, bytes, diag)
+    return status == PST_OK ? pst_shard_add_edges(pair->file, bytes, diag)
                             : status;
 }
 
@@ -243,7 +243,7 @@ static enum pst_status send_edges(struct pst_engine *engine,
     struct pst_edges *from =
         pair->part != NULL ? pst_shard_edges(pair->part) : NULL;
     struct pst_edges *to =
-        pair->file != NULL ? pst_shard_expected(pair->file, pair->index) : NULL;
+        pair->file != NULL ? pst_shard_edges_at(pair->file, pair->index) : NULL;
 
     if (to == NULL)
         return from->n > 0 ? pst_engine_transfer(engine, true, pair->owner,
@@ -312,7 +312,7 @@ static enum pst_status write_shards(struct pst_engine *engine,
     enum pst_status status = PST_OK;
 
     if (shares)
-        status = pst_engine_settle(
+        status = pst_engine_agree(
             engine, pst_save_open(engine, shards, dir, step, diag), diag);
     if (shares && status == PST_OK)
         status = pst_save_join(engine, shards, diag);
@@ -327,12 +327,12 @@ static enum pst_status write_shards(struct pst_engine *engine,
             status = pst_shard_commit(shards[i], &all[engine->first + i], diag);
     }
     if (shares)
-        status = pst_engine_settle(engine, status, diag);
+        status = pst_engine_agree(engine, status, diag);
     if (shares && status == PST_OK)
         status = pst_save_gather(engine, shards, diag);
     for (unsigned i = 0; i < engine->n_local && shares && status == PST_OK; i++)
         status = pst_shard_commit(shards[i], &all[engine->first + i], diag);
-    return pst_engine_settle(engine, status, diag);
+    return pst_engine_agree(engine, status, diag);
 }
 
 enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
@@ -354,7 +354,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     status = all == NULL || shards == NULL
                  ? pst_diag_nomem(diag, n * sizeof(*all))
                  : list_shards(engine, shards, diag);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK)
         status = write_shards(engine, shards, dir, step, all, diag);
     if (status == PST_OK)
@@ -362,7 +362,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
     pst_save_info(engine, step, note, &info);
     if (status == PST_OK && pst_engine_is_zero(engine))
         status = commit_checkpoint(engine, dir, &info, keep, all, diag);
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK && note != NULL && note->ret_bad != NULL)
         status = pst_save_why_bad(engine, &info, all, note->ret_bad, diag);
     for (unsigned i = 0; shards != NULL && i < engine->n_local; i++) {

@@ -44,7 +44,7 @@ struct pst_saver {
     struct pst_checkpoint_info info;
     struct pst_state_names names;        /* rank 0, for the manifest */
     struct pst_checkpoint_shard *shards; /* shards of all ranks */
-    char bad[PST_CHECKPOINT_REASON];     /* see pst_saver_bad */
+    char bad[PST_CHECKPOINT_REASON];     /* see pst_saver_why_bad */
     enum part part;                      /* part that runs */
     /* Result of the part: set by the thread, or if it could not start; read
      * after it is joined. */
@@ -151,23 +151,23 @@ static void start_part(struct pst_saver *s, enum part part)
         end_copies(s);
 }
 
-bool pst_saver_works(const struct pst_saver *s)
+bool pst_saver_is_working(const struct pst_saver *s)
 {
     return s->runs && !atomic_load(&s->done);
 }
 
-const char *pst_saver_bad(const struct pst_saver *s)
+const char *pst_saver_why_bad(const struct pst_saver *s)
 {
     return s->bad;
 }
 
-double pst_saver_held(const struct pst_saver *s)
+double pst_saver_seconds_waited(const struct pst_saver *s)
 {
     double most = 0;
 
     for (unsigned i = 0; i < s->n_local; i++)
         if (s->local[i].shard != NULL)
-            most = PST_MAX(most, pst_shard_held(s->local[i].shard));
+            most = PST_MAX(most, pst_shard_seconds_waited(s->local[i].shard));
     return most;
 }
 
@@ -175,7 +175,7 @@ void pst_saver_wait(struct pst_saver *s)
 {
     uint_fast64_t seen = 0;
 
-    while (pst_saver_works(s)) {
+    while (pst_saver_is_working(s)) {
         const uint_fast64_t now = atomic_load(&s->moves);
 
         if (now != seen)
@@ -211,8 +211,9 @@ static enum pst_status list_shards(struct pst_saver *s, struct pst_diag *diag)
     for (unsigned i = 0; i < s->n_local && status == PST_OK; i++) {
         struct local *l = &s->local[i];
 
-        status = pst_shard_new(s->engine, pst_engine_local(s->engine, l->rank),
-                               &l->shard, diag);
+        status =
+            pst_shard_new(s->engine, pst_engine_local_rank(s->engine, l->rank),
+                          &l->shard, diag);
         if (status == PST_OK)
             s->shards_of[l->rank - s->first] = l->shard;
     }
@@ -276,13 +277,13 @@ static enum pst_status prepare_copies(struct pst_saver *s,
         bytes[s->local[i].rank - engine->first] =
             pst_size_add(size, size / SPARE);
     }
-    status = pst_engine_settle(engine, status, diag);
+    status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK)
-        status = pst_engine_settle(
+        status = pst_engine_agree(
             engine,
             pst_claims_check(engine, bytes, "to copy their state", diag), diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, alloc_copies(s, diag), diag);
+        status = pst_engine_agree(engine, alloc_copies(s, diag), diag);
     drop_shards(s);
     pst_free(bytes);
     s->refused = status != PST_OK && status != PST_ERR_PEER;
@@ -344,8 +345,8 @@ enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
     return PST_OK;
 }
 
-enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
-                                struct pst_diag *diag)
+enum pst_status pst_saver_begin_again(struct pst_saver *s, const char *dir,
+                                      struct pst_diag *diag)
 {
     if (s->part != NOTHING || s->engine == NULL)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no save has ended");
@@ -404,14 +405,14 @@ static enum pst_status begin_next_part(struct pst_saver *s,
     return PST_AGAIN;
 }
 
-enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
+enum pst_status pst_saver_continue(struct pst_saver *s, struct pst_diag *diag)
 {
     enum pst_status status;
 
     join_thread(s);
     if (s->status != PST_OK)
         *diag = s->diag;
-    status = pst_engine_settle(s->engine, s->status, diag);
+    status = pst_engine_agree(s->engine, s->status, diag);
     if (status == PST_OK)
         status = begin_next_part(s, diag);
     if (status == PST_AGAIN)

@@ -11,10 +11,10 @@
  * ends of steps.
  *
  * Each rank calls pst_saver_begin. At the end of a later step, once
- * pst_saver_works is false on all ranks, each rank calls pst_saver_next. This
- * is repeated until pst_saver_next returns something other than PST_AGAIN. One
- * save at a time. Exec thread. Until the first pst_saver_next, only steps may
- * change the state.
+ * pst_saver_is_working is false on all ranks, each rank calls
+ * pst_saver_continue. This is repeated until pst_saver_continue returns
+ * something other than PST_AGAIN. One save at a time. Exec thread. Until the
+ * first pst_saver_continue, only steps may change the state.
  */
 #include "stages/run/exec.h"
 
@@ -39,20 +39,20 @@ enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE, after a save, also a failed one: saves the same state to another
  * folder. */
-enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_saver_begin_again(struct pst_saver *s, const char *dir,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the seconds that steps of this process waited for the copy. */
-double pst_saver_held(const struct pst_saver *s);
+double pst_saver_seconds_waited(const struct pst_saver *s);
 /* True while this process's thread works on a part of the save. */
-bool pst_saver_works(const struct pst_saver *s);
+bool pst_saver_is_working(const struct pst_saver *s);
 /* Returns why the last saved checkpoint is bad; "": it is good. */
-const char *pst_saver_bad(const struct pst_saver *s);
+const char *pst_saver_why_bad(const struct pst_saver *s);
 /* Waits until the thread has finished, and reports its progress. */
 void pst_saver_wait(struct pst_saver *s);
 /* COLLECTIVE. Continues the save. PST_AGAIN: the next part of the save has
  * begun; PST_OK: the checkpoint is complete; else the failure of the save, the
  * same on all ranks. */
-enum pst_status pst_saver_next(struct pst_saver *s,
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_saver_continue(struct pst_saver *s,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

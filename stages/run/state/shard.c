@@ -222,7 +222,7 @@ void pst_shard_copy_end(struct pst_shard *s)
     atomic_store(&pst_rank_device(s->rank)->is_read, false);
 }
 
-double pst_shard_held(const struct pst_shard *s)
+double pst_shard_seconds_waited(const struct pst_shard *s)
 {
     return pst_rank_device(s->rank)->held_s;
 }
@@ -460,8 +460,8 @@ struct pst_edges *pst_shard_edges(struct pst_shard *s)
     return &s->edges;
 }
 
-enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
-                                 struct pst_diag *diag)
+enum pst_status pst_shard_add_edges(struct pst_shard *s, uint64_t bytes,
+                                    struct pst_diag *diag)
 {
     struct pst_edges edges = {0};
 
@@ -474,7 +474,7 @@ enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
     return pst_diag_nomem(diag, sizeof(edges));
 }
 
-struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index)
+struct pst_edges *pst_shard_edges_at(struct pst_shard *s, unsigned index)
 {
     return &s->expected.at[index];
 }

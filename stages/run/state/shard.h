@@ -34,7 +34,7 @@ void pst_shard_copy_begin(struct pst_shard *s, void *memory);
 void pst_shard_copy_end(struct pst_shard *s);
 /* Returns the seconds that updates of this rank have waited since
  * pst_shard_copy_begin. Exec thread. */
-double pst_shard_held(const struct pst_shard *s);
+double pst_shard_seconds_waited(const struct pst_shard *s);
 enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
                                uint64_t step,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -48,12 +48,12 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 /* Returns the edges of a shard that joined a file and was written, for the rank
  * that opened the file. They live until the shard is closed. */
 struct pst_edges *pst_shard_edges(struct pst_shard *s);
-/* pst_shard_expect allocates a buffer for the edges of one more rank;
- * pst_shard_expected returns the index-th buffer. Only for a shard that opened
+/* pst_shard_add_edges allocates a buffer for the edges of one more rank;
+ * pst_shard_edges_at returns the index-th buffer. Only for a shard that opened
  * a file. */
-enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
-struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index);
+enum pst_status pst_shard_add_edges(struct pst_shard *s, uint64_t bytes,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+struct pst_edges *pst_shard_edges_at(struct pst_shard *s, unsigned index);
 /*
  * Writes the tensors and reads them back, a piece at a time, to verify that the
  * file has the bytes in memory. ret->bad names the first tensor that is not

@@ -64,7 +64,7 @@ struct pst_pulse {
     unsigned n_others;
     struct pst_awake awake;
     double next_poll, next_beat;
-    double slept; /* pst_alive_sleep() at the last detect_stop */
+    double slept; /* pst_alive_stopped_seconds() at the last detect_stop */
     /* moves: progress of this process at the last detect_stop; sum: progress
      * of all ranks. */
     uint64_t moves, sum;
@@ -217,7 +217,7 @@ static void restart_limits(struct pst_pulse *p, double late)
 static void detect_stop(struct pst_pulse *p)
 {
     const uint64_t moves = pst_alive_state().moves;
-    const double slept = pst_alive_sleep();
+    const double slept = pst_alive_stopped_seconds();
     double late = slept - p->slept;
 
     if (p->awake.slept > 0 && moves == p->moves)
@@ -419,7 +419,7 @@ enum pst_status pst_pulse_poll(struct pst_pulse *p, unsigned peer,
 {
     double clock;
 
-    pst_alive_looked();
+    pst_alive_record_poll();
     if (has_no_peers(p))
         return PST_OK;
     clock = pst_now();
@@ -453,11 +453,11 @@ enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,
     }
     for (unsigned i = 0; i < p->n_others; i++)
         p->others[i].beat.stage = -1;
-    p->slept = pst_alive_sleep();
+    p->slept = pst_alive_stopped_seconds();
     p->sent_phase = PST_N_ALIVE;
     t->pulse = p;
     if (!has_no_peers(p))
-        pst_alive_hook(exchange_if_due, p);
+        pst_alive_set_hook(exchange_if_due, p);
     *ret = p;
     return PST_OK;
 }
@@ -466,7 +466,7 @@ void pst_pulse_free(struct pst_pulse *p)
 {
     if (p == NULL)
         return;
-    pst_alive_hook(NULL, NULL);
+    pst_alive_set_hook(NULL, NULL);
     pst_free(p->others);
     pst_free(p);
 }
@@ -553,7 +553,7 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
                               send ? "to" : "from", peer);
     status = await_request(t, &request, peer, idle, ctx, diag);
     if (status == PST_OK)
-        pst_alive_moved();
+        pst_alive_record_progress();
     else if (t->pulse != NULL && diag != NULL)
         t->pulse->broken = *diag;
     return status;

@@ -31,8 +31,8 @@
 struct pst_pulse;
 
 /* Sets *ret (owned), and attaches it to the transport, which it borrows.
- * pst_alive_hook calls it when a heartbeat is due. For transports whose ranks
- * are one process it does nothing. */
+ * pst_alive_set_hook calls it when a heartbeat is due. For transports whose
+ * ranks are one process it does nothing. */
 enum pst_status pst_pulse_new(struct pst_transport *transport,
                               struct pst_pulse **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -12,7 +12,7 @@ static enum pst_status report_stuck_ranks(const struct pst_engine *engine,
                                           const char *known,
                                           struct pst_diag *diag)
 {
-    const uint64_t step = pst_rank_ring(engine->ranks[0])->now->step;
+    const uint64_t step = pst_rank_step_times(engine->ranks[0])->now->step;
     struct pst_str text = {0};
     enum pst_status status;
 

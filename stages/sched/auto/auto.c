@@ -78,8 +78,9 @@ static enum pst_status simulate_candidate(const struct pst_search *x,
     return PST_OK;
 }
 
-enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
-                               const char *name, const char *text)
+enum pst_status pst_search_evaluate(struct pst_search *x,
+                                    struct pst_schedule *sched,
+                                    const char *name, const char *text)
 {
     struct pst_candidate c = {.name = name};
     struct pst_diag why;
@@ -123,7 +124,7 @@ static enum pst_status simulate_named(struct pst_search *x)
         if (status == PST_OK)
             status = pst_schedule_explain(sched, &o, &text, &why);
         if (status == PST_OK)
-            status = pst_search_try(x, sched, rows[i].name, text.text);
+            status = pst_search_evaluate(x, sched, rows[i].name, text.text);
         else
             status = note_impossible(x, rows[i].name, status, &why);
         pst_str_fini(&text);

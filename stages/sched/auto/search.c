@@ -235,7 +235,7 @@ static enum pst_status evaluate_found(struct pst_search *x, struct found *f,
         pst_schedule_free(sched);
         status = pst_diag_nomem(x->diag, text.len);
     } else {
-        status = pst_search_try(x, sched, "greedy", pst_str_text(&text));
+        status = pst_search_evaluate(x, sched, "greedy", pst_str_text(&text));
     }
     pst_str_fini(&text);
     return status;

@@ -27,9 +27,10 @@ struct pst_search {
 
 /* Evaluates a schedule and records it as candidate; takes the schedule, also on
  * failure. text: how it was generated. */
-enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
-                               const char *name,
-                               const char *text) PST_MUST_CHECK;
+enum pst_status pst_search_evaluate(struct pst_search *x,
+                                    struct pst_schedule *sched,
+                                    const char *name,
+                                    const char *text) PST_MUST_CHECK;
 /* Tries schedules of the list scheduler with several placements of stages; for
  * each placement, some between the fastest and the one with least memory. */
 enum pst_status pst_search_places(struct pst_search *x) PST_MUST_CHECK;

@@ -307,7 +307,7 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
         status = walk_lists(&c);
     }
     if (status == PST_OK)
-        status = pst_check_play(&c);
+        status = pst_check_simulate(&c);
     pst_free(c.next);
     pst_free(c.held);
     pst_free(c.reduced);

@@ -58,6 +58,6 @@ enum pst_status pst_check_messages_all(const struct pst_check *c)
     PST_MUST_CHECK;
 
 /* Pass two; needs lists that passed pass one. */
-enum pst_status pst_check_play(const struct pst_check *c) PST_MUST_CHECK;
+enum pst_status pst_check_simulate(const struct pst_check *c) PST_MUST_CHECK;
 
 #endif

@@ -107,7 +107,7 @@ static bool play_action(const struct pst_check *c, unsigned rank, char *why,
     return true;
 }
 
-enum pst_status pst_check_play(const struct pst_check *c)
+enum pst_status pst_check_simulate(const struct pst_check *c)
 {
     const struct pst_schedule *s = c->sched;
     struct pst_str text = {0};

@@ -127,7 +127,7 @@ static enum pst_status generate_lists(struct pst_schedule *sched, bool split,
     struct pst_sched_list list = {sched};
 
     if (!pst_sched_is_placed(sched, PST_PLACE_LOOP))
-        return pst_sched_generate_played(sched, split, diag);
+        return pst_sched_generate_simulated(sched, split, diag);
     for (list.rank = 0; list.rank < sched->n_ranks; list.rank++)
         fill_rank(&list, &r, split);
     return pst_sched_list_end(&list, diag);

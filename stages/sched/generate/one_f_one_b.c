@@ -15,7 +15,7 @@ enum pst_status pst_sched_generate_one_f_one_b(struct pst_schedule *sched,
     struct pst_sched_list list = {sched};
 
     if (!pst_sched_is_placed(sched, PST_PLACE_GROUPS))
-        return pst_sched_generate_played(sched, false, diag);
+        return pst_sched_generate_simulated(sched, false, diag);
     for (unsigned r = 0; r < ranks; r++) {
         unsigned forwards = 0;
 

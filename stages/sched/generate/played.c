@@ -10,8 +10,8 @@
 #include "stages/sched/auto/greedy.h"
 #include "stages/sched/generate.h"
 
-enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
-                                          bool split, struct pst_diag *diag)
+enum pst_status pst_sched_generate_simulated(struct pst_schedule *sched,
+                                             bool split, struct pst_diag *diag)
 {
     const struct pst_greedy_options options = {.in_flight = sched->n_stages,
                                                .split = split};

@@ -47,7 +47,7 @@ enum pst_status pst_cuts_by_layer(struct pst_splitter *s, struct pst_cuts *ret)
     enum pst_status status;
 
     pst_layers_init(&layers);
-    status = pst_layers_note(&layers, s->graph, s->diag);
+    status = pst_layers_add(&layers, s->graph, s->diag);
     if (status == PST_OK)
         status = add_cuts(s, &layers, ret);
     pst_layers_fini(&layers);

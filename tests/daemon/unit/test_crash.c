@@ -57,7 +57,7 @@ static int crash(char *how, bool beside, char *said, size_t size)
         (void)dup2(fds[1], STDERR_FILENO);
         pst_guard_process(false);
         pst_alive_watch();
-        (void)pst_alive_enter(PST_ALIVE_STEP);
+        (void)pst_alive_begin_phase(PST_ALIVE_STEP);
         pst_alive_step(11);
         pst_alive_action(0, 1, 3);
         pstd_crash_watch(7);

@@ -262,9 +262,9 @@ static void leaves_the_lock_of_another(void **state)
         &diag);
     assert_ok(pst_remove_tree(path_of("x"), &diag), &diag);
     assert_ok(
-        pstctl_own_again(&first, path_of("x/rank0.sock"), "x", true, &diag),
+        pstctl_own_restore(&first, path_of("x/rank0.sock"), "x", true, &diag),
         &diag);
-    assert_true(pstctl_owns(&first));
+    assert_true(pstctl_is_owner(&first));
     assert_int_equal(
         pstctl_own_name(path_of("x/rank0.sock"), "x", true, &second, &diag),
         PST_ERR_BUSY);
@@ -273,11 +273,11 @@ static void leaves_the_lock_of_another(void **state)
         pstctl_own_name(path_of("x/rank0.sock"), "x", true, &second, &diag),
         &diag);
     assert_int_equal(
-        pstctl_own_again(&first, path_of("x/rank0.sock"), "x", true, &diag),
+        pstctl_own_restore(&first, path_of("x/rank0.sock"), "x", true, &diag),
         PST_ERR_BUSY);
     assert_non_null(strstr(diag.text, "x is running already: process "));
     pstctl_release_name(&first, true);
-    assert_true(pstctl_owns(&second));
+    assert_true(pstctl_is_owner(&second));
     pstctl_release_name(&second, true);
     pstd_socket_sweep();
 }

@@ -156,7 +156,7 @@ static struct pstctl_scratch new_scratch(const char *base)
     struct pst_diag diag;
     bool fresh = false;
 
-    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_ok(pstctl_scratch_ensure(base, &s, &fresh, &diag), &diag);
     assert_true(fresh);
     return s;
 }
@@ -245,7 +245,7 @@ static void leaves_a_folder_of_another(void **state)
     assert_non_null(mkdtemp(base));
     s = new_scratch(base);
     (void)snprintf(was, sizeof(was), "%s", s.path.text);
-    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_ok(pstctl_scratch_ensure(base, &s, &fresh, &diag), &diag);
     assert_false(fresh);
     assert_ok(pst_remove_tree(was, &diag), &diag);
     assert_int_equal(mkdir(was, 0777), 0);
@@ -253,7 +253,7 @@ static void leaves_a_folder_of_another(void **state)
     assert_false(pstctl_scratch_exists(&s));
     assert_int_not_equal(pstctl_scratch_folder(&s, "plan", &made, &diag),
                          PST_OK);
-    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_ok(pstctl_scratch_ensure(base, &s, &fresh, &diag), &diag);
     assert_true(fresh && strcmp(s.path.text, was) != 0);
     pst_str_fini(&made);
     assert_ok(pstctl_scratch_folder(&s, "plan", &made, &diag), &diag);
@@ -270,7 +270,7 @@ static void leaves_a_folder_of_another(void **state)
     s = new_scratch(base);
     (void)snprintf(was, sizeof(was), "%s", s.path.text);
     assert_int_equal(unlinkat(s.dir, "owner", 0), 0);
-    assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
+    assert_ok(pstctl_scratch_ensure(base, &s, &fresh, &diag), &diag);
     assert_true(fresh && !is_there(was));
     assert_ok(pstctl_scratch_remove(&s, &diag), &diag);
     assert_ok(pst_remove_tree(base, &diag), &diag);

@@ -548,10 +548,10 @@ static void marks_a_bad_part(void **state)
     assert_ok(
         pst_saver_begin(s, job.engine, "worse", 2, 0, NULL, &job.net.diag),
         &job.net.diag);
-    while ((status = pst_saver_next(s, &job.net.diag)) == PST_AGAIN)
+    while ((status = pst_saver_continue(s, &job.net.diag)) == PST_AGAIN)
         pst_saver_wait(s);
     assert_ok(status, &job.net.diag);
-    assert_string_equal(pst_saver_bad(s), bad);
+    assert_string_equal(pst_saver_why_bad(s), bad);
     pst_saver_free(s);
     job_fini(&job);
 }
@@ -579,10 +579,11 @@ static void adopts_shares(void **state)
         run_steps(&old, 0, 2);
         options.shard_rows = options.shard == PST_SHARING_ZERO3;
         job_init(&new, 1 + i % 4, &options);
-        assert_ok(pst_engine_adopt(new.engine, old.engine,
-                                   &(struct pst_adoption){same_name, same_name},
-                                   &new.net.diag),
-                  &new.net.diag);
+        assert_ok(
+            pst_engine_copy_state(new.engine, old.engine,
+                                  &(struct pst_adoption){same_name, same_name},
+                                  &new.net.diag),
+            &new.net.diag);
         assert_ok(
             pst_engine_save(old.engine, dirs[0], 2, 2, NULL, &old.net.diag),
             &old.net.diag);

@@ -249,12 +249,10 @@ static void expect_view(struct pst_import *import, const struct shadows *s,
         expect_strides(import, &c.out[i]);
 }
 
-enum pst_status pst_import_expect(struct pst_import *import,
-                                  const struct pst_scope *scope,
-                                  const struct pst_doc_node *node,
-                                  const struct pst_op *op,
-                                  const struct pst_arg *args, unsigned i,
-                                  const struct pst_value *value)
+enum pst_status pst_import_expect_strides(
+    struct pst_import *import, const struct pst_scope *scope,
+    const struct pst_doc_node *node, const struct pst_op *op,
+    const struct pst_arg *args, unsigned i, const struct pst_value *value)
 {
     const struct pst_schema *schema = pst_op_schema(op);
     const enum pst_eager_format format = format_of(node);

@@ -20,12 +20,11 @@ struct pst_meta pst_import_eager_meta(const struct pst_import *import,
                                       const struct pst_value *v);
 /* Computes the strides expected of result i, `value`, before it gets its name.
  * args: of the row, in schema order. */
-enum pst_status pst_import_expect(struct pst_import *import,
-                                  const struct pst_scope *scope,
-                                  const struct pst_doc_node *node,
-                                  const struct pst_op *op,
-                                  const struct pst_arg *args, unsigned i,
-                                  const struct pst_value *value) PST_MUST_CHECK;
+enum pst_status pst_import_expect_strides(
+    struct pst_import *import, const struct pst_scope *scope,
+    const struct pst_doc_node *node, const struct pst_op *op,
+    const struct pst_arg *args, unsigned i,
+    const struct pst_value *value) PST_MUST_CHECK;
 /* Replaces strides in *t, the file's meta of `value`, by the eager ones, before
  * the value gets its name. Returns true if they differed. */
 bool pst_import_correct_strides(struct pst_import *import,

@@ -203,7 +203,7 @@ static enum pst_status reorder_input(struct pst_import *import,
     if (status == PST_OK)
         status = pst_import_keep_strides(import, now, &t, false);
     if (status == PST_OK && now != v) {
-        status = pst_functionalise_stand_for(import->functional, now, v);
+        status = pst_functionalise_mirror(import->functional, now, v);
         if (status == PST_OK && !pst_map_put(&scope->values, name, now))
             status = pst_diag_nomem(import->diag, 0);
     }

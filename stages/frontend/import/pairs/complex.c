@@ -289,6 +289,6 @@ enum pst_status pst_import_pairs(struct pst_import *import,
         take_real_parts(import, scope, node, target, args);
     status = import->build.status;
     if (status == PST_OK && target->mover != NULL)
-        status = pst_import_move(import, target->mover, schema, args);
+        status = pst_import_adapt_dims(import, target->mover, schema, args);
     return status;
 }

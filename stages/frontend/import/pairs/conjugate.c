@@ -142,8 +142,8 @@ static enum pst_status update_mirrors(struct pst_import *import,
     return status;
 }
 
-enum pst_status pst_import_reflect(struct pst_import *import,
-                                   struct pst_value *written)
+enum pst_status pst_import_update_mirrors(struct pst_import *import,
+                                          struct pst_value *written)
 {
     if (import->mirrors.n == 0)
         return PST_OK;

@@ -167,10 +167,10 @@ static bool names_the_pair(const struct pst_mover *m, int64_t rank,
            (arg->kind == PST_ARG_INTS && arg->n > 0);
 }
 
-enum pst_status pst_import_move(struct pst_import *import,
-                                const struct pst_mover *m,
-                                const struct pst_schema *schema,
-                                struct pst_arg *args)
+enum pst_status pst_import_adapt_dims(struct pst_import *import,
+                                      const struct pst_mover *m,
+                                      const struct pst_schema *schema,
+                                      struct pst_arg *args)
 {
     const int64_t found = rank_of(schema, args);
     const int64_t rank = PST_MAX(found, 0);

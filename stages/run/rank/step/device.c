@@ -148,7 +148,7 @@ bool pst_rank_is_held(struct pst_rank_device *d)
     return is_read;
 }
 
-void pst_rank_reach(struct pst_rank_device *d, const unsigned char *end)
+void pst_rank_record_used(struct pst_rank_device *d, const unsigned char *end)
 {
     const size_t used = pst_mem_round((size_t)(end - d->mem.base));
 

@@ -46,7 +46,7 @@ bool pst_rank_is_held(struct pst_rank_device *d);
 
 /* Records that a step used the arena up to `end`, rounded up to the alignment
  * of regions. */
-void pst_rank_reach(struct pst_rank_device *d, const unsigned char *end);
+void pst_rank_record_used(struct pst_rank_device *d, const unsigned char *end);
 
 static inline unsigned char *pst_rank_at(const struct pst_rank_device *d,
                                          size_t offset)

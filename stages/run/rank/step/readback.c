@@ -28,8 +28,8 @@ void pst_readback_measure(const struct pst_layout *layout,
     }
 }
 
-struct pst_readback_copy pst_readback_take(const struct pst_layout *layout,
-                                           struct pst_rank_device *d)
+struct pst_readback_copy pst_readback_to_host(const struct pst_layout *layout,
+                                              struct pst_rank_device *d)
 {
     const struct pst_readback *r = &layout->readback;
     const unsigned char *at = pst_rank_pull(d, 0, r->bytes);

@@ -11,7 +11,7 @@
 #include "stages/ops/core/fault.h"
 #include "stages/run/rank/step/device.h"
 
-/* The host's copy of the results, valid until the next pst_readback_take. */
+/* The host's copy of the results, valid until the next pst_readback_to_host. */
 struct pst_readback_copy {
     const struct pst_fault *fault;
     /* [0]: the first parameter with skipped elements, + 1; [1]: their number */
@@ -30,8 +30,8 @@ void pst_readback_begin(const struct pst_layout *layout,
 void pst_readback_measure(const struct pst_layout *layout,
                           struct pst_rank_device *d);
 /* Copies the results to the host; waits for the device. */
-struct pst_readback_copy pst_readback_take(const struct pst_layout *layout,
-                                           struct pst_rank_device *d);
+struct pst_readback_copy pst_readback_to_host(const struct pst_layout *layout,
+                                              struct pst_rank_device *d);
 
 static inline struct pst_fault *pst_readback_fault(
     const struct pst_layout *layout, const struct pst_rank_device *d)

@@ -231,7 +231,8 @@ static enum pst_status reduce_to_owner(struct pst_reductions *r,
 
     if (r->state % 2 == 0) {
         status = post_piece(r, x, begin, n);
-        pst_rank_reach(r->device, pst_rank_at(r->device, r->work + x->work));
+        pst_rank_record_used(r->device,
+                             pst_rank_at(r->device, r->work + x->work));
         r->state++;
         return status == PST_OK ? PST_AGAIN : status;
     }
@@ -258,7 +259,8 @@ enum pst_status pst_reduce(struct pst_reductions *r,
     if (r->state == 0) {
         r->n_posted = 0;
         status = post_parts(r, x);
-        pst_rank_reach(r->device, pst_rank_at(r->device, r->work + x->work));
+        pst_rank_record_used(r->device,
+                             pst_rank_at(r->device, r->work + x->work));
         r->state = 1;
         return status == PST_OK ? PST_AGAIN : status;
     }

@@ -270,8 +270,8 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
         struct piece *p = &s->pieces[lane * n + k];
         int64_t begin, share;
 
-        pst_flat_share(b->numel, b->unit, n, pst_flat_turn(b->turn, n, k),
-                       &begin, &share);
+        pst_flat_share(b->numel, b->unit, n,
+                       pst_flat_share_number(b->turn, n, k), &begin, &share);
         p->begin = begin + PST_MIN(round * size, share);
         p->n = PST_MIN(size, begin + share - p->begin);
         p->summed = s->task == PST_REPLICAS_GATHER;
@@ -326,7 +326,7 @@ static enum pst_status begin_task(struct pst_replica_sum *s,
     s->busy = true;
     r->n_busy++;
     if (task != PST_REPLICAS_GATHER)
-        pst_rank_reach(
+        pst_rank_record_used(
             r->device,
             pst_rank_at(r->device,
                         b->incoming +
@@ -366,7 +366,8 @@ enum pst_status pst_replicas_gather(struct pst_replicas *r)
     return status;
 }
 
-enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
+enum pst_status pst_replicas_begin_gather(struct pst_replicas *r,
+                                          unsigned bucket)
 {
     struct pst_replica_sum *s = &r->values[bucket];
     const struct pst_bucket *b = s->bucket;
@@ -386,7 +387,7 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
     return status;
 }
 
-void pst_replicas_forget(struct pst_replicas *r, unsigned bucket)
+void pst_replicas_release(struct pst_replicas *r, unsigned bucket)
 {
     const struct pst_bucket *b = r->values[bucket].bucket;
     struct pst_device_memory *mem = &r->device->mem;

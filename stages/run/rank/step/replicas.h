@@ -57,18 +57,18 @@ enum pst_status pst_replicas_sum(struct pst_replicas *r,
  * stages. */
 enum pst_status pst_replicas_gather(struct pst_replicas *r) PST_MUST_CHECK;
 
-/* For a bucket that is not always resident (residency.h), pst_replicas_ask
- * starts the all-gather of its values, and pst_replicas_scatter the
- * reduce-scatter of its gradients of a microbatch; assigns: their sums
- * overwrite the kept ones (first microbatch of a step), else they are added.
- * All replicas call these in the same order. */
-enum pst_status pst_replicas_ask(struct pst_replicas *r,
-                                 unsigned bucket) PST_MUST_CHECK;
+/* For a bucket that is not always resident (residency.h),
+ * pst_replicas_begin_gather starts the all-gather of its values, and
+ * pst_replicas_scatter the reduce-scatter of its gradients of a microbatch;
+ * assigns: their sums overwrite the kept ones (first microbatch of a step),
+ * else they are added. All replicas call these in the same order. */
+enum pst_status pst_replicas_begin_gather(struct pst_replicas *r,
+                                          unsigned bucket) PST_MUST_CHECK;
 enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
                                      bool assigns) PST_MUST_CHECK;
-/* Releases the gathered values until the next pst_replicas_ask; zeroes them if
- * options.verify, to expose later reads. */
-void pst_replicas_forget(struct pst_replicas *r, unsigned bucket);
+/* Releases the gathered values until the next pst_replicas_begin_gather; zeroes
+ * them if options.verify, to expose later reads. */
+void pst_replicas_release(struct pst_replicas *r, unsigned bucket);
 /* pst_replicas_has_values is false while the gather of the bucket is in
  * progress, pst_replicas_has_summed while its reduction is. */
 bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket);

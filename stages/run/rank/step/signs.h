@@ -15,12 +15,12 @@ struct pst_rank_signs {
 };
 
 /* Counts progress, of the rank and of the process. */
-static inline void pst_signs_moved(struct pst_rank_signs *s)
+static inline void pst_signs_count_progress(struct pst_rank_signs *s)
 {
     atomic_store_explicit(
         &s->moves, atomic_load_explicit(&s->moves, memory_order_relaxed) + 1,
         memory_order_relaxed);
-    pst_alive_moved();
+    pst_alive_record_progress();
 }
 
 #endif

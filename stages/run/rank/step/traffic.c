@@ -128,7 +128,7 @@ static enum pst_status test_message(struct pst_traffic *t,
         status = t->transport->ops->test(t->transport, &m->request);
         if (status != PST_OK)
             return status == PST_AGAIN ? status : report_failure(t, m, status);
-        pst_signs_moved(t->signs);
+        pst_signs_count_progress(t->signs);
         if (m->send || !is_staged(t, m))
             return PST_OK;
         m->state = PST_MESSAGE_LANDS;

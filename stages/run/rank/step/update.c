@@ -5,7 +5,7 @@
 
 #include "stages/layout/layout.h"
 
-void pst_update_keep(const struct pst_layout *layout, struct pst_rank_device *d)
+void pst_update_save(const struct pst_layout *layout, struct pst_rank_device *d)
 {
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
@@ -104,7 +104,7 @@ void pst_update_apply(const struct pst_rank_role *role,
         if (!p->trained)
             continue;
         if (whole)
-            pst_rank_reach(
+            pst_rank_record_used(
                 d, pst_rank_at(d, layout->work) +
                        pst_optim_work(pst_role_update(role, (unsigned)p->index),
                                       meta_of(role, p)));

@@ -11,7 +11,7 @@ struct pst_rank_role;
 
 /* Save the buffers that a step changes, before it; restore them if the step is
  * not applied. */
-void pst_update_keep(const struct pst_layout *layout,
+void pst_update_save(const struct pst_layout *layout,
                      struct pst_rank_device *d);
 void pst_update_restore(const struct pst_layout *layout,
                         struct pst_rank_device *d);
