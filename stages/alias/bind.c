@@ -108,7 +108,7 @@ static enum pst_status binder_init(struct pst_binder *b,
 
 /* Marks the operands that the program changes, assuming that none share
  * memory. */
-static void note_changes(struct pst_binder *b)
+static void record_changes(struct pst_binder *b)
 {
     for (unsigned i = 0; i < b->n; i++) {
         bool written = false, moved = false;
@@ -145,7 +145,7 @@ static enum pst_status find_changes(const struct pst_alias_program *program,
         status = pst_binder_emit(&b, program->ops, program->n_ops);
     *ret_again = b.widened;
     if (status == PST_OK)
-        note_changes(&b);
+        record_changes(&b);
     pst_graph_free(b.graph);
     binder_fini(&b);
     return *ret_again ? PST_OK : status;
@@ -278,8 +278,8 @@ static bool has_moved(const struct pst_binder *b,
             (pst_meta_numel(&now->meta) > 0 && now->offset != was->offset));
 }
 
-static enum pst_status note_operands(struct pst_binder *b,
-                                     struct pst_alias_program_bound *bound)
+static enum pst_status record_operands(struct pst_binder *b,
+                                       struct pst_alias_program_bound *bound)
 {
     enum pst_status status = PST_OK;
 
@@ -350,7 +350,7 @@ static enum pst_status emit_before(struct pst_binder *b)
 
 /* Sets the location of an operand made before the call: in an operand's
  * storage, or in a new one with a unique number. */
-static enum pst_status note_made(struct pst_binder *b, unsigned i)
+static enum pst_status record_made(struct pst_binder *b, unsigned i)
 {
     struct pst_alias_operand *o = &b->operands[i].as;
     const struct pst_owner *owner = pst_binder_owner(b, b->values[i]);
@@ -397,7 +397,7 @@ static enum pst_status infer_before(const struct pst_alias_program *program,
         status = emit_before(&b);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         if (operands[i].from_before)
-            status = note_made(&b, i);
+            status = record_made(&b, i);
     *ret_again = b.widened;
     pst_graph_free(b.graph);
     binder_fini(&b);
@@ -501,7 +501,7 @@ static enum pst_status bind_operands(struct pst_alias_program_bound *bound,
     if (status == PST_OK)
         status = add_writes(&b, bound);
     if (status == PST_OK)
-        status = note_operands(&b, bound);
+        status = record_operands(&b, bound);
     bound->graph = b.graph;
     binder_fini(&b);
     if (status == PST_OK)

@@ -384,7 +384,7 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
 
 /* Copies output number `output` of the engine to the entry's arena,
  * contiguous. */
-static enum pst_status take_output(struct entry *e, int output, void **ret,
+static enum pst_status copy_output(struct entry *e, int output, void **ret,
                                    struct pst_diag *diag)
 {
     const struct pst_plan_output *o = &e->plan->outputs.at[output];
@@ -417,9 +417,9 @@ static enum pst_status fetch_results(const struct pst_caller *caller,
          i++)
         if (bound->returns[i].output >= 0)
             status =
-                take_output(e, bound->returns[i].output, &e->returns[i], diag);
+                copy_output(e, bound->returns[i].output, &e->returns[i], diag);
     for (unsigned i = 0; i < bound->n_writes && status == PST_OK; i++)
-        status = take_output(e, bound->writes[i].output, &e->writes[i], diag);
+        status = copy_output(e, bound->writes[i].output, &e->writes[i], diag);
     return status;
 }
 

@@ -22,7 +22,7 @@ struct emission {
     struct pst_arg *args;
 };
 
-static bool take_arg(struct emission *e,
+static bool read_arg(struct emission *e,
                      const struct pst_alias_program_arg *from,
                      struct pst_arg *ret)
 {
@@ -82,7 +82,7 @@ static bool bind_args(struct emission *e)
             return false;
         }
         given[at] = true;
-        if (!take_arg(e, arg, &e->args[at]))
+        if (!read_arg(e, arg, &e->args[at]))
             return false;
     }
     for (unsigned i = 0; i < e->schema->n_args; i++)

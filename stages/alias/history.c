@@ -153,7 +153,7 @@ struct reading {
     bool any;
 };
 
-static void note_reading(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_reading(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct reading *r = ctx;
 
@@ -174,7 +174,7 @@ static bool was_read(const struct pst_binder *b,
 
         if (node->n_outs > 0 && node->outs[0]->base == NULL &&
             pst_functionalise_has_gradient(b->functional, node->outs[0]))
-            pst_node_uses(node, note_reading, &r);
+            pst_node_uses(node, record_reading, &r);
     }
     return r.any;
 }
@@ -194,8 +194,8 @@ static unsigned leaf_in(struct pst_binder *b, const struct pst_owner *owner)
 
 /* If a write through v replaces content of a leaf that was read, records the
  * error to report if a gradient depends on that content. */
-static enum pst_status note_silent(struct pst_binder *b, struct pst_value *v,
-                                   const struct pst_owner *owner)
+static enum pst_status record_silent(struct pst_binder *b, struct pst_value *v,
+                                     const struct pst_owner *owner)
 {
     const unsigned leaf = leaf_in(b, owner);
     const struct pst_value *now =
@@ -232,7 +232,7 @@ enum pst_status pst_binder_note_write(struct pst_binder *b, struct pst_value *v)
                             "E_LEAF: leaf \"%s\", which wants a gradient, is "
                             "written outside of no_grad",
                             b->operands[operand].leaf);
-    if (note_silent(b, v, owner) != PST_OK)
+    if (record_silent(b, v, owner) != PST_OK)
         return b->build.status;
     if (owner->stage >= 0 && owner->stage != (int)b->stage &&
         !b->operands[owner->operand].from_before)

@@ -149,7 +149,7 @@ static void add_text(struct pst_str *s, const struct conversion *c,
     pst_str_fini(&shown);
 }
 
-static int64_t take_integer(char length, va_list *ap)
+static int64_t read_integer(char length, va_list *ap)
 {
     switch (length) {
     case 'l':
@@ -182,7 +182,7 @@ static void add_number(struct pst_str *s, const struct conversion *c,
     if (!whole) {
         n = snprintf(number, sizeof(number), spec, va_arg(*ap, double));
     } else {
-        int64_t value = take_integer(c->length, ap);
+        int64_t value = read_integer(c->length, ap);
 
         if (c->length == '\0' && c->type != 'd' && c->type != 'i')
             value = (int64_t)(unsigned)value;

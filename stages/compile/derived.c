@@ -36,7 +36,7 @@ struct look {
     bool others, fleeting;
 };
 
-static void note_origin(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_origin(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
     const unsigned char is = look->d->origin[pst_value_storage(*slot)->id];
@@ -94,7 +94,7 @@ static void mark_node(struct derive *d, unsigned place)
     if (node->phase != PST_PHASE_F ||
         node->op->flags & (PST_OP_RANDOM | PST_OP_EFFECT | PST_OP_MARKER))
         return;
-    pst_node_uses(node, note_origin, &look);
+    pst_node_uses(node, record_origin, &look);
     if (look.others)
         return;
     for (unsigned k = 0; k < node->n_outs; k++)

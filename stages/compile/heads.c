@@ -189,7 +189,7 @@ struct look {
     bool from_loss;
 };
 
-static void note_from_loss(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_from_loss(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
 
@@ -202,7 +202,7 @@ static bool reads_from_loss(const struct merger *m, const struct pst_node *node)
 {
     struct look look = {.m = m};
 
-    pst_node_uses((struct pst_node *)node, note_from_loss, &look);
+    pst_node_uses((struct pst_node *)node, record_from_loss, &look);
     return look.from_loss;
 }
 

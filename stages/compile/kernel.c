@@ -17,7 +17,7 @@ bool pst_node_executes(const struct pst_node *node)
     return node->n_outs == 0; /* accumulate_grad has no result */
 }
 
-static void note_rounded(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_rounded(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct pst_value *storage = pst_value_storage(*slot);
     bool *any = ctx;
@@ -33,7 +33,7 @@ static bool reads_rounded(const struct pst_node *node)
 {
     bool any = false;
 
-    pst_node_uses((struct pst_node *)node, note_rounded, &any);
+    pst_node_uses((struct pst_node *)node, record_rounded, &any);
     return any;
 }
 

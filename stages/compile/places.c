@@ -14,7 +14,7 @@ struct use {
     unsigned pos;
 };
 
-static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use *u = ctx;
     struct pst_life *life = &u->c->lives[pst_value_storage(*slot)->id];
@@ -53,7 +53,7 @@ static bool is_whole(const struct pst_value *value)
            pst_meta_numel(&value->meta) == pst_meta_numel(&storage->meta);
 }
 
-static void note_ends(struct pst_compiler *c)
+static void record_ends(struct pst_compiler *c)
 {
     const struct pst_program *p = c->p;
     const struct pst_graph *graph = p->graph;
@@ -120,7 +120,7 @@ enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
             struct pst_exec_node *x = &c->p->lists[l].at[i];
             struct use use = {c, (enum pst_list)l, i};
 
-            pst_node_uses((struct pst_node *)x->node, note_use, &use);
+            pst_node_uses((struct pst_node *)x->node, record_use, &use);
             for (unsigned k = 0; k < x->node->n_outs; k++) {
                 struct pst_life *life = &c->lives[x->node->outs[k]->id];
 
@@ -132,7 +132,7 @@ enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
         }
     }
     c->p->n_regions = PST_R_BOUNDARY;
-    note_ends(c);
+    record_ends(c);
     return make_regions(c->p, diag);
 }
 

@@ -211,7 +211,7 @@ static void mark_needed(struct recompute *r, struct pst_value *value,
         fact->phase = phase;
 }
 
-static void note_needed(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_needed(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
     struct recompute *r = look->r;
@@ -259,7 +259,7 @@ static void find_needed(struct recompute *r, unsigned level)
         struct look look = {.r = r, .node = graph->nodes.at[i], .place = i};
 
         if (is_reader(r, look.node))
-            pst_node_uses(graph->nodes.at[i], note_needed, &look);
+            pst_node_uses(graph->nodes.at[i], record_needed, &look);
     }
     for (size_t s = 0; s < r->segments->list.n; s++) {
         const struct pst_segment *segment = &r->segments->list.at[s];

@@ -208,7 +208,7 @@ static bool is_param_product(struct pst_node *node)
     return (node->op->flags & PST_OP_PRODUCT) != 0 && has_param(node);
 }
 
-static void note_holds(struct holds *h, struct pst_node *node)
+static void record_holds(struct holds *h, struct pst_node *node)
 {
     if (node->op == &pst_op_scaled_dot_product_attention)
         h->attention = true;
@@ -310,8 +310,8 @@ static enum pst_status add_by_attention(struct finder *f)
     } else {
         for (size_t i = 0; i < graph->nodes.n; i++)
             if (is_forward(graph->nodes.at[i]))
-                note_holds(&holds[graph->nodes.at[i]->call->id],
-                           graph->nodes.at[i]);
+                record_holds(&holds[graph->nodes.at[i]->call->id],
+                             graph->nodes.at[i]);
         for (size_t i = 0; i < graph->nodes.n; i++) {
             struct pst_node *node = graph->nodes.at[i];
             const struct pst_module_call *call =

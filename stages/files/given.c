@@ -35,8 +35,8 @@ struct found {
     char name[256];
 };
 
-static void note_if_suffix(struct found *found, const char *name,
-                           const char *ending)
+static void record_if_suffix(struct found *found, const char *name,
+                             const char *ending)
 {
     if (!pst_has_suffix(name, ending) || name[0] == '.' ||
         strlen(name) >= sizeof(found->name))
@@ -74,8 +74,8 @@ static enum pst_status find_file(const char *dir, struct pst_str *ret,
     while ((e = readdir(d)) != NULL) {
         plain = plain || strcmp(e->d_name, "model" TENSORS) == 0;
         usual = usual || strcmp(e->d_name, "model" INDEX) == 0;
-        note_if_suffix(&tensors, e->d_name, TENSORS);
-        note_if_suffix(&indices, e->d_name, INDEX);
+        record_if_suffix(&tensors, e->d_name, TENSORS);
+        record_if_suffix(&indices, e->d_name, INDEX);
     }
     closedir(d);
     if (plain)

@@ -141,8 +141,8 @@ static enum pst_status write_record(const char *dir, const struct record *r,
 
 /* Locks the folder. *ret_held: another process has the lock. *ret: the
  * descriptor; -1: the file system has no locks. */
-static enum pst_status take_lock(const char *dir, int *ret, bool *ret_held,
-                                 struct pst_diag *diag)
+static enum pst_status lock_folder(const char *dir, int *ret, bool *ret_held,
+                                   struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status = path_of(dir, LOCK_FILE, &path, diag);
@@ -457,14 +457,14 @@ static enum pst_status store_fallback(const char *fallback, struct record *r,
                               "%s: the path is too long", fallback);
 }
 
-static enum pst_status take_folder(const struct pst_checkpoint_claim *claim,
-                                   struct pst_checkpoint_owner *o,
-                                   struct pst_checkpoint_former *former,
-                                   struct pst_diag *diag)
+static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
+                                      struct pst_checkpoint_owner *o,
+                                      struct pst_checkpoint_former *former,
+                                      struct pst_diag *diag)
 {
     char before[33];
     bool held = false;
-    enum pst_status status = take_lock(claim->dir, &o->fd, &held, diag);
+    enum pst_status status = lock_folder(claim->dir, &o->fd, &held, diag);
 
     if (status == PST_OK)
         status = read_record(claim->dir, &o->record, diag);
@@ -519,7 +519,7 @@ enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,
         return pst_diag_nomem(diag, sizeof(*o));
     o->fd = -1;
     o->dir = pst_strdup(PST_TAG_ARCHIVE, claim->dir);
-    status = o->dir ? take_folder(claim, o, former, diag)
+    status = o->dir ? acquire_folder(claim, o, former, diag)
                     : pst_diag_nomem(diag, strlen(claim->dir));
     if (status != PST_OK) {
         /* another process may hold the folder, so it must not be released */
@@ -606,7 +606,7 @@ enum pst_status pst_checkpoint_restore_owner(struct pst_checkpoint_owner *o,
     if (status == PST_OK && access(o->dir, F_OK) != 0 && errno == ENOENT)
         status = make_durable(o->dir, diag);
     if (status == PST_OK)
-        status = take_lock(o->dir, &fd, &held, diag);
+        status = lock_folder(o->dir, &fd, &held, diag);
     /* This process holds the lock itself if only owner.json was removed. */
     if (status == PST_OK && held && !is_lock_current(o))
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
@@ -674,7 +674,7 @@ enum pst_status pst_checkpoint_lock(const char *dir, int *ret,
     struct record r;
     bool held = false;
     int fd = -1;
-    enum pst_status status = take_lock(dir, &fd, &held, diag);
+    enum pst_status status = lock_folder(dir, &fd, &held, diag);
 
     if (status == PST_OK)
         status = read_record(dir, &r, diag);

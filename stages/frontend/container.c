@@ -121,9 +121,9 @@ static enum pst_status find_model(const struct pst_zip *zip, char *out,
     return PST_OK;
 }
 
-static enum pst_status note_origin(struct pst_model *model,
-                                   const struct pst_document *doc,
-                                   struct pst_diag *diag)
+static enum pst_status record_origin(struct pst_model *model,
+                                     const struct pst_document *doc,
+                                     struct pst_diag *diag)
 {
     model->torch_version = pst_arena_strdup(&model->arena, doc->torch_version);
     if (model->torch_version == NULL)
@@ -172,6 +172,6 @@ enum pst_status pst_front_document(struct pst_front *front,
         status =
             read_program(front->zip, entry, &front->digests, &front->doc, diag);
     if (status == PST_OK)
-        status = note_origin(front->model, front->doc, diag);
+        status = record_origin(front->model, front->doc, diag);
     return status;
 }

@@ -47,7 +47,7 @@ static void skip_blanks(struct parser *p)
         p->at++;
 }
 
-static bool take_sign(struct parser *p, const char *sign)
+static bool accept_sign(struct parser *p, const char *sign)
 {
     skip_blanks(p);
     if (!pst_has_prefix(p->at, sign))
@@ -206,22 +206,22 @@ static size_t number_length(const char *at)
 static enum pst_status parse_quoted(struct parser *p, const char **ret,
                                     size_t *ret_n)
 {
-    if (!take_sign(p, "'"))
+    if (!accept_sign(p, "'"))
         return fail(p, "a quoted text is missing");
     *ret = p->at;
     *ret_n = strcspn(p->at, "'");
     p->at += *ret_n;
-    if (!take_sign(p, "'"))
+    if (!accept_sign(p, "'"))
         return fail(p, "a quoted text has no end");
-    while (take_sign(p, ",")) {
+    while (accept_sign(p, ",")) {
         skip_blanks(p);
         p->at += word_length(p->at);
-        if (!take_sign(p, "="))
+        if (!accept_sign(p, "="))
             return fail(p, "a keyword is missing");
         skip_blanks(p);
         p->at += strcspn(p->at, ",)");
     }
-    return take_sign(p, ")") ? PST_OK : fail(p, "\")\" is missing");
+    return accept_sign(p, ")") ? PST_OK : fail(p, "\")\" is missing");
 }
 
 static bool is_word(const char *word, size_t n, const char *text)
@@ -262,10 +262,10 @@ static enum pst_status parse_call(struct parser *p, const char *name, size_t n,
                             "the expression \"%.100s\" has \"%.*s\", which is "
                             "not supported",
                             p->text, (int)PST_MIN(n, (size_t)64), name);
-    while (status == PST_OK && !take_sign(p, ")")) {
+    while (status == PST_OK && !accept_sign(p, ")")) {
         expr arg = NULL;
 
-        if (args.n > 0 && !take_sign(p, ","))
+        if (args.n > 0 && !accept_sign(p, ","))
             status = fail(p, "\",\" is missing");
         if (status == PST_OK)
             status = parse_sum(p, &arg);
@@ -292,7 +292,7 @@ static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
 
         return make_expr(p, &e, ret);
     }
-    if (!take_sign(p, "("))
+    if (!accept_sign(p, "("))
         return make_symbol(p, word, n, ret);
     if (is_word(word, n, "Symbol") || is_word(word, n, "Float")) {
         status = parse_quoted(p, &quoted, &len);
@@ -303,7 +303,7 @@ static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
     }
     if (is_word(word, n, "Integer")) { /* a wrapper around its operand */
         status = parse_sum(p, ret);
-        if (status == PST_OK && (!is_int(*ret) || !take_sign(p, ")")))
+        if (status == PST_OK && (!is_int(*ret) || !accept_sign(p, ")")))
             status = fail(p, "no integer");
         return status;
     }
@@ -325,10 +325,10 @@ static enum pst_status parse_atom(struct parser *p, expr *ret)
         p->at += n;
         return status;
     }
-    if (!take_sign(p, "("))
+    if (!accept_sign(p, "("))
         return fail(p, "an operand is missing");
     status = parse_sum(p, ret);
-    if (status == PST_OK && !take_sign(p, ")"))
+    if (status == PST_OK && !accept_sign(p, ")"))
         status = fail(p, "\")\" is missing");
     return status;
 }
@@ -342,13 +342,13 @@ static enum pst_status parse_unary(struct parser *p, expr *ret)
 
     if (++p->depth > MAX_DEPTH)
         return fail(p, "too many levels");
-    if (take_sign(p, "-")) {
+    if (accept_sign(p, "-")) {
         status = parse_unary(p, &e);
         if (status == PST_OK)
             status = make_negative(p, e, ret);
     } else {
         status = parse_atom(p, ret);
-        if (status == PST_OK && take_sign(p, "**")) { /* right-associative */
+        if (status == PST_OK && accept_sign(p, "**")) { /* right-associative */
             status = parse_unary(p, &e);
             if (status == PST_OK)
                 status = make_infix(p, "Pow", *ret, e, ret);
@@ -363,11 +363,11 @@ static enum pst_status parse_product(struct parser *p, expr *ret)
     enum pst_status status = parse_unary(p, ret);
 
     while (status == PST_OK) {
-        const char *name = take_sign(p, "//")  ? "FloorDiv"
-                           : take_sign(p, "/") ? "Div"
-                           : take_sign(p, "*") ? "Mul"
-                           : take_sign(p, "%") ? "Mod"
-                                               : NULL;
+        const char *name = accept_sign(p, "//")  ? "FloorDiv"
+                           : accept_sign(p, "/") ? "Div"
+                           : accept_sign(p, "*") ? "Mul"
+                           : accept_sign(p, "%") ? "Mod"
+                                                 : NULL;
         expr e;
 
         if (name == NULL)
@@ -387,10 +387,10 @@ static enum pst_status parse_sum(struct parser *p, expr *ret)
         return fail(p, "too many levels");
     status = parse_product(p, ret);
     while (status == PST_OK) {
-        const bool plus = take_sign(p, "+");
+        const bool plus = accept_sign(p, "+");
         expr e;
 
-        if (!plus && !take_sign(p, "-"))
+        if (!plus && !accept_sign(p, "-"))
             break;
         status = parse_product(p, &e);
         if (status == PST_OK && !plus)

@@ -36,7 +36,7 @@ static void skip_blanks(struct parser *p)
 }
 
 /* Skips blanks; consumes `token` and returns true if it comes next. */
-static bool take_token(struct parser *p, const char *token)
+static bool accept_token(struct parser *p, const char *token)
 {
     skip_blanks(p);
     if (!pst_has_prefix(p->at, token))
@@ -51,7 +51,7 @@ static bool is_word(char c)
 }
 
 /* Reads a word of letters, digits, "_" and the characters in `more`. */
-static enum pst_status take_word(struct parser *p, const char *more,
+static enum pst_status read_word(struct parser *p, const char *more,
                                  char ret[MAX_NAME])
 {
     size_t n = 0;
@@ -90,7 +90,7 @@ static const struct {
 };
 
 /* Reads an alias annotation: "(a!)", "(a -> *)". */
-static enum pst_status take_alias(struct parser *p, struct pst_param *ret)
+static enum pst_status read_alias(struct parser *p, struct pst_param *ret)
 {
     if (*p->at != '(')
         return PST_OK;
@@ -107,10 +107,10 @@ static enum pst_status take_alias(struct parser *p, struct pst_param *ret)
 }
 
 /* Reads a type: "Tensor(a!)?[]", "int[2]?", "SymInt[1]". */
-static enum pst_status take_type(struct parser *p, struct pst_param *ret)
+static enum pst_status read_type(struct parser *p, struct pst_param *ret)
 {
     char name[MAX_NAME];
-    enum pst_status status = take_word(p, "", name);
+    enum pst_status status = read_word(p, "", name);
     size_t row = 0;
     bool hole;
 
@@ -123,7 +123,7 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
         return report_syntax(p, "the type is not supported");
     }
     ret->type = type_rows[row].type;
-    status = take_alias(p, ret);
+    status = read_alias(p, ret);
     if (status != PST_OK)
         return status;
     hole = *p->at == '?';
@@ -143,7 +143,7 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
         p->at--;
         return report_syntax(p, "\"]\" is missing");
     }
-    status = take_alias(p, ret);
+    status = read_alias(p, ret);
     ret->optional = *p->at == '?';
     p->at += ret->optional;
     return status;
@@ -151,10 +151,10 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
 
 /* --- defaults ----------------------------------------------------------- */
 
-static enum pst_status take_number(struct parser *p, struct pst_arg *ret)
+static enum pst_status read_number(struct parser *p, struct pst_arg *ret)
 {
     char text[MAX_NAME];
-    enum pst_status status = take_word(p, "+-.", text);
+    enum pst_status status = read_word(p, "+-.", text);
 
     if (status != PST_OK)
         return status;
@@ -167,24 +167,24 @@ static enum pst_status take_number(struct parser *p, struct pst_arg *ret)
     return PST_OK;
 }
 
-static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
+static enum pst_status read_list(struct parser *p, struct pst_arg *ret)
 {
     double floats[MAX_LIST];
     int64_t ints[MAX_LIST];
     bool floating = false;
     unsigned n = 0;
 
-    while (!take_token(p, "]")) {
+    while (!accept_token(p, "]")) {
         struct pst_arg item;
         enum pst_status status;
 
         if (n == MAX_LIST)
             return report_syntax(p, "the default is too long");
-        if (n > 0 && !take_token(p, ","))
+        if (n > 0 && !accept_token(p, ","))
             return report_syntax(p, "\",\" or \"]\" is missing");
-        if (take_token(p, "True") || take_token(p, "False"))
+        if (accept_token(p, "True") || accept_token(p, "False"))
             return report_syntax(p, "lists of bool have no defaults");
-        status = take_number(p, &item);
+        status = read_number(p, &item);
         if (status != PST_OK)
             return status;
         floating = floating || item.kind == PST_ARG_FLOAT;
@@ -202,7 +202,7 @@ static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
     return ret->ints == NULL ? no_memory(p) : PST_OK;
 }
 
-static enum pst_status take_string(struct parser *p, char quote,
+static enum pst_status read_string(struct parser *p, char quote,
                                    struct pst_arg *ret)
 {
     struct pst_str text = {0};
@@ -247,13 +247,13 @@ static bool dtype_default(const char *name, enum pst_dtype *ret)
 }
 
 /* Reads names that native_functions.yaml uses for numbers and enums. */
-static enum pst_status take_word_default(struct parser *p,
+static enum pst_status read_word_default(struct parser *p,
                                          const struct pst_param *param,
                                          struct pst_arg *ret)
 {
     static const char *const reductions[] = {"None", "Mean", "Sum"};
     char word[MAX_NAME];
-    enum pst_status status = take_word(p, "", word);
+    enum pst_status status = read_word(p, "", word);
     enum pst_dtype dtype;
 
     if (status != PST_OK)
@@ -289,7 +289,7 @@ static enum pst_status take_word_default(struct parser *p,
     return report_syntax(p, "the default is not understood");
 }
 
-static enum pst_status take_default(struct parser *p,
+static enum pst_status read_default(struct parser *p,
                                     const struct pst_param *param,
                                     struct pst_arg *ret)
 {
@@ -299,16 +299,16 @@ static enum pst_status take_default(struct parser *p,
     skip_blanks(p);
     if (*p->at == '[') {
         p->at++;
-        return take_list(p, ret);
+        return read_list(p, ret);
     }
     if (*p->at == '"' || *p->at == '\'') {
         const char quote = *p->at++;
 
-        return take_string(p, quote, ret);
+        return read_string(p, quote, ret);
     }
     if (isalpha((unsigned char)*p->at))
-        return take_word_default(p, param, ret);
-    status = take_number(p, ret);
+        return read_word_default(p, param, ret);
+    status = read_number(p, ret);
     if (status == PST_OK && param->type == PST_TYPE_DTYPE) {
         enum pst_dtype dtype = PST_F32;
 
@@ -322,13 +322,13 @@ static enum pst_status take_default(struct parser *p,
 
 /* --- a whole schema ----------------------------------------------------- */
 
-static enum pst_status take_param(struct parser *p, struct pst_param *ret)
+static enum pst_status read_param(struct parser *p, struct pst_param *ret)
 {
     char name[MAX_NAME];
-    enum pst_status status = take_type(p, ret);
+    enum pst_status status = read_type(p, ret);
 
     if (status == PST_OK)
-        status = take_word(p, "", name);
+        status = read_word(p, "", name);
     if (status != PST_OK)
         return status;
     ret->name = pst_arena_strdup(p->arena, name);
@@ -336,25 +336,25 @@ static enum pst_status take_param(struct parser *p, struct pst_param *ret)
         return no_memory(p);
     if (strcmp(name, "pin_memory") == 0)
         ret->type = PST_TYPE_IGNORED;
-    if (!take_token(p, "="))
+    if (!accept_token(p, "="))
         return PST_OK;
     ret->has_default = true;
-    return take_default(p, ret, &ret->def);
+    return read_default(p, ret, &ret->def);
 }
 
-static enum pst_status take_params(struct parser *p, struct pst_schema *ret)
+static enum pst_status read_params(struct parser *p, struct pst_schema *ret)
 {
     struct pst_param params[MAX_PARAMS];
     bool keyword_only = false;
     unsigned n = 0;
 
     memset(params, 0, sizeof(params));
-    for (bool first = true; !take_token(p, ")"); first = false) {
+    for (bool first = true; !accept_token(p, ")"); first = false) {
         enum pst_status status;
 
-        if (!first && !take_token(p, ","))
+        if (!first && !accept_token(p, ","))
             return report_syntax(p, "\",\" or \")\" is missing");
-        if (take_token(p, "*")) {
+        if (accept_token(p, "*")) {
             if (keyword_only)
                 return report_syntax(p, "a second \"*\"");
             keyword_only = true;
@@ -362,7 +362,7 @@ static enum pst_status take_params(struct parser *p, struct pst_schema *ret)
         }
         if (n == MAX_PARAMS)
             return report_syntax(p, "too many arguments");
-        status = take_param(p, &params[n++]);
+        status = read_param(p, &params[n++]);
         if (status != PST_OK)
             return status;
     }
@@ -371,10 +371,10 @@ static enum pst_status take_params(struct parser *p, struct pst_schema *ret)
     return ret->args == NULL ? no_memory(p) : PST_OK;
 }
 
-static enum pst_status take_return(struct parser *p, struct pst_schema *ret)
+static enum pst_status read_return(struct parser *p, struct pst_schema *ret)
 {
     struct pst_param param = {0};
-    enum pst_status status = take_type(p, &param);
+    enum pst_status status = read_type(p, &param);
 
     if (status != PST_OK)
         return status;
@@ -384,7 +384,7 @@ static enum pst_status take_return(struct parser *p, struct pst_schema *ret)
     if (*p->at == ' ') { /* name of the result */
         char name[MAX_NAME];
 
-        status = take_word(p, "", name);
+        status = read_word(p, "", name);
         if (status != PST_OK)
             return status;
     }
@@ -394,19 +394,19 @@ static enum pst_status take_return(struct parser *p, struct pst_schema *ret)
     return PST_OK;
 }
 
-static enum pst_status take_returns(struct parser *p, struct pst_schema *ret)
+static enum pst_status read_returns(struct parser *p, struct pst_schema *ret)
 {
     enum pst_status status = PST_OK;
 
-    if (!take_token(p, "->"))
+    if (!accept_token(p, "->"))
         return report_syntax(p, "\"->\" is missing");
-    if (!take_token(p, "(")) {
-        status = take_return(p, ret);
-    } else if (!take_token(p, ")")) {
+    if (!accept_token(p, "(")) {
+        status = read_return(p, ret);
+    } else if (!accept_token(p, ")")) {
         do
-            status = take_return(p, ret);
-        while (status == PST_OK && take_token(p, ","));
-        if (status == PST_OK && !take_token(p, ")"))
+            status = read_return(p, ret);
+        while (status == PST_OK && accept_token(p, ","));
+        if (status == PST_OK && !accept_token(p, ")"))
             status = report_syntax(p, "\")\" is missing");
     }
     if (status == PST_OK && ret->list_return && ret->n_returns != 1)
@@ -417,23 +417,23 @@ static enum pst_status take_returns(struct parser *p, struct pst_schema *ret)
     return status;
 }
 
-static enum pst_status take_name(struct parser *p, struct pst_schema *ret)
+static enum pst_status read_name(struct parser *p, struct pst_schema *ret)
 {
     char space[MAX_NAME], name[MAX_NAME];
-    enum pst_status status = take_word(p, "", space);
+    enum pst_status status = read_word(p, "", space);
 
     if (status != PST_OK)
         return status;
-    if (!take_token(p, "::"))
+    if (!accept_token(p, "::"))
         return report_syntax(p, "\"::\" is missing");
-    status = take_word(p, ".", name);
+    status = read_word(p, ".", name);
     if (status != PST_OK)
         return status;
     ret->name = pst_arena_printf(p->arena, "%s.%s%s", space, name,
                                  strchr(name, '.') ? "" : ".default");
     if (ret->name == NULL)
         return no_memory(p);
-    return take_token(p, "(") ? PST_OK : report_syntax(p, "\"(\" is missing");
+    return accept_token(p, "(") ? PST_OK : report_syntax(p, "\"(\" is missing");
 }
 
 enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,
@@ -441,12 +441,12 @@ enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,
 {
     struct parser p = {text, text, arena, diag};
     struct pst_schema schema = {0};
-    enum pst_status status = take_name(&p, &schema);
+    enum pst_status status = read_name(&p, &schema);
 
     if (status == PST_OK)
-        status = take_params(&p, &schema);
+        status = read_params(&p, &schema);
     if (status == PST_OK)
-        status = take_returns(&p, &schema);
+        status = read_returns(&p, &schema);
     for (unsigned i = 0; status == PST_OK && i < schema.n_args; i++) {
         if (!schema.args[i].has_default)
             continue;

@@ -219,7 +219,7 @@ struct unknown_ctx {
     bool several, foreign;
 };
 
-static enum pst_status note_unknown(void *ctx, const char *name)
+static enum pst_status record_unknown(void *ctx, const char *name)
 {
     struct unknown_ctx *u = ctx;
     struct pst_symbol *s = pst_symbols_find(u->symbols, name);
@@ -242,7 +242,7 @@ enum pst_status pst_symbols_are_known(const struct pst_symbols *symbols,
     enum pst_status status = begin_eval(&e, symbols, expr, &tree, NULL);
 
     if (status == PST_OK)
-        status = visit_symbols(tree, note_unknown, &ctx);
+        status = visit_symbols(tree, record_unknown, &ctx);
     pst_arena_fini(&e.arena);
     if (status == PST_ERR_NOMEM)
         return pst_diag_nomem(diag, 0);
@@ -279,7 +279,7 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
     enum pst_status status = begin_eval(&e, symbols, expr, &tree, diag);
 
     if (status == PST_OK)
-        status = visit_symbols(tree, note_unknown, &ctx);
+        status = visit_symbols(tree, record_unknown, &ctx);
     e.diag = NULL; /* failures below share one message */
     if (status == PST_OK && (ctx.found == NULL || ctx.several || ctx.foreign)) {
         status = pst_diag_set(diag, PST_E_SIZE_UNKNOWN,

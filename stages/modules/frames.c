@@ -48,7 +48,7 @@ static bool has_leaf(const struct pst_frame_leaves *leaves,
     return false;
 }
 
-static void note_operand(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct finder *f = ctx;
     struct pst_value *v = *slot, *state = v;
@@ -106,7 +106,7 @@ static enum pst_status walk_nodes(struct finder *f)
                 return refuse_stages(f, frame, node->stage);
             frame->stage = node->stage;
         }
-        pst_node_uses(node, note_operand, f);
+        pst_node_uses(node, record_operand, f);
     }
     f->frame = -1;
     for (size_t i = 0; i < f->graph->outputs.n; i++) {
@@ -116,13 +116,13 @@ static enum pst_status walk_nodes(struct finder *f)
         if (output->arg.kind == PST_ARG_VALUE &&
             (output->kind != PST_OUTPUT_BUFFER_UPDATE ||
              !f->own(f->ctx, output->target)))
-            note_operand(f, &output->arg.value, 0);
+            record_operand(f, &output->arg.value, 0);
     }
     list_results(f);
     return f->failed ? no_memory(f) : PST_OK;
 }
 
-static enum pst_status take_leaves(struct finder *f,
+static enum pst_status copy_leaves(struct finder *f,
                                    const struct pst_call_leaf *from, unsigned n,
                                    struct pst_frame_leaves *to)
 {
@@ -139,7 +139,7 @@ static enum pst_status take_leaves(struct finder *f,
 /* Replaces inputs and results by those of the call's signature, which has
  * unused ones and literals, too. Keeps them if the signature lacks a used
  * result, which was passed by a hook or an attribute. */
-static enum pst_status take_signature(struct finder *f, struct pst_frame *frame)
+static enum pst_status use_signature(struct finder *f, struct pst_frame *frame)
 {
     const struct pst_call_signature *s = frame->call->signature;
     enum pst_status status;
@@ -155,9 +155,9 @@ static enum pst_status take_signature(struct finder *f, struct pst_frame *frame)
             return PST_OK;
     }
     frame->is_signed = true;
-    status = take_leaves(f, s->inputs, s->n_inputs, &frame->ins);
+    status = copy_leaves(f, s->inputs, s->n_inputs, &frame->ins);
     if (status == PST_OK)
-        status = take_leaves(f, s->outputs, s->n_outputs, &frame->outs);
+        status = copy_leaves(f, s->outputs, s->n_outputs, &frame->outs);
     return status;
 }
 
@@ -197,7 +197,7 @@ enum pst_status pst_frames_init(struct pst_frames *frames,
         status = walk_nodes(&f);
     for (size_t i = 0; i < frames->at.n && status == PST_OK; i++)
         if (frames->at.at[i].call->signature != NULL)
-            status = take_signature(&f, &frames->at.at[i]);
+            status = use_signature(&f, &frames->at.at[i]);
     pst_free(f.taken);
     if (status != PST_OK)
         pst_frames_fini(frames);

@@ -11,8 +11,8 @@ static enum pst_status no_memory(const struct pst_replacer *r)
     return pst_diag_nomem(r->diag, 0);
 }
 
-static void note_versions(const struct pst_replacer *r,
-                          const struct pst_node *node)
+static void record_versions(const struct pst_replacer *r,
+                            const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
         const struct pst_value *of = node->outs[k]->version_of;
@@ -356,7 +356,7 @@ struct gone_ctx {
     const struct pst_value *removed;
 };
 
-static void note_removed(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_removed(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct gone_ctx *g = ctx;
     const struct pst_value *v = *slot;
@@ -373,7 +373,7 @@ static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
     struct gone_ctx g = {r, NULL};
     enum pst_status status;
 
-    pst_node_uses(node, note_removed, &g);
+    pst_node_uses(node, record_removed, &g);
     if (g.removed != NULL)
         return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                             "\"%s\" of module \"%s\" is read outside of it, "
@@ -382,7 +382,7 @@ static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
                             node->source);
     status = pst_replay_node(&r->replay, node);
     if (status == PST_OK)
-        note_versions(r, node);
+        record_versions(r, node);
     return status;
 }
 

@@ -43,7 +43,7 @@ struct any_needed {
     bool ret;
 };
 
-static void note_if_needed(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_if_needed(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct any_needed *any = ctx;
 
@@ -69,7 +69,7 @@ static void find_needed(struct differ *d, struct pst_value *const *wanted,
 
         if (node->no_grad || node->op->vjp == pst_vjp_none)
             continue;
-        pst_node_uses(node, note_if_needed, &any);
+        pst_node_uses(node, record_if_needed, &any);
         for (unsigned k = 0; any.ret && k < node->n_outs; k++)
             if (is_float(node->outs[k]))
                 d->slots[node->outs[k]->id].needed = true;

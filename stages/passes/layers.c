@@ -53,8 +53,8 @@ static size_t list_length(const char *path, size_t layer)
 
 /* Records a layer: `length` characters of `path`. The map has the first path
  * that was seen in a list, or "" if the list has several layers. */
-static enum pst_status note_layer(struct pst_layers *layers, const char *path,
-                                  size_t length, struct pst_diag *diag)
+static enum pst_status record_layer(struct pst_layers *layers, const char *path,
+                                    size_t length, struct pst_diag *diag)
 {
     char *list = pst_strdup(TAG, path);
     const char *known, *now = path;
@@ -91,7 +91,7 @@ enum pst_status pst_layers_add(struct pst_layers *layers,
             continue;
         layers->last = path;
         for (unsigned k = 0; (length = layer_length(path, k)) > 0; k++) {
-            status = note_layer(layers, path, length, diag);
+            status = record_layer(layers, path, length, diag);
             if (status != PST_OK)
                 return status;
         }

@@ -8,7 +8,7 @@ struct links {
     bool failed;
 };
 
-static void note_link(struct links *links, int from, int to, bool grad)
+static void record_link(struct links *links, int from, int to, bool grad)
 {
     const struct pst_link link = {from, to, grad};
 
@@ -31,8 +31,8 @@ static enum pst_status find_links(struct pst_simulation *m)
     enum pst_status status;
 
     for (size_t i = 0; i < m->costs->n_links; i++)
-        note_link(&links, m->costs->links[i].link.from,
-                  m->costs->links[i].link.to, m->costs->links[i].link.grad);
+        record_link(&links, m->costs->links[i].link.from,
+                    m->costs->links[i].link.to, m->costs->links[i].link.grad);
     if (!m->costs->links) {
         for (unsigned r = 0; r < s->n_ranks && named; r++)
             for (size_t i = 0; i < s->ranks[r].n; i++) {
@@ -45,12 +45,12 @@ static enum pst_status find_links(struct pst_simulation *m)
                                               a->kind == PST_ACT_RECV_F);
 
                 if (a->peer_stage >= 0)
-                    note_link(&links, is_from ? a->stage : a->peer_stage,
-                              is_from ? a->peer_stage : a->stage, back);
+                    record_link(&links, is_from ? a->stage : a->peer_stage,
+                                is_from ? a->peer_stage : a->stage, back);
             }
         for (int i = 1; i < (int)s->n_stages && !s->lowered; i++)
             if (!named || s->rank_of[i - 1] == s->rank_of[i])
-                note_link(&links, i - 1, i, s->train);
+                record_link(&links, i - 1, i, s->train);
     }
     status = links.failed
                  ? pst_diag_nomem(m->diag, sizeof(struct pst_link))
@@ -69,7 +69,7 @@ bool pst_sim_is_implied(const struct pst_simulation *m, size_t link)
            (!s->messages || s->rank_of[l->from] == s->rank_of[l->to]);
 }
 
-static bool note_meetings(struct pst_simulation *m)
+static bool record_meetings(struct pst_simulation *m)
 {
     for (unsigned r = 0; r < m->sched->n_ranks; r++)
         for (size_t i = 0; i < m->sched->ranks[r].n; i++) {
@@ -108,7 +108,7 @@ static enum pst_status prepare_state(struct pst_simulation *m)
     m->sim->shares =
         pst_calloc(PST_TAG_PLAN, s->n_ranks, sizeof(*m->sim->shares));
     if (!m->bytes[0] || !m->bytes[1] || !m->messages || !m->ranks || !m->heap ||
-        !m->sim->ranks || !m->sim->shares || !note_meetings(m))
+        !m->sim->ranks || !m->sim->shares || !record_meetings(m))
         return pst_diag_nomem(m->diag, n * sizeof(*m->messages));
     for (size_t i = 0; i < n; i++)
         m->messages[i] = (struct pst_sim_message){

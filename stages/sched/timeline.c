@@ -100,7 +100,7 @@ static bool is_backward(enum pst_span_kind kind)
     return kind == PST_SPAN_B || kind == PST_SPAN_I;
 }
 
-static void note_work(struct explain *x)
+static void record_work(struct explain *x)
 {
     for (size_t i = 0; i < x->timeline->spans.n; i++) {
         const struct pst_span *s = &x->timeline->spans.at[i];
@@ -250,7 +250,7 @@ enum pst_status pst_timeline_explain(struct pst_timeline *timeline,
             x.made_f[i] = x.made_b[i] = -1.0;
         for (unsigned r = 0; r < timeline->n_ranks; r++)
             x.first_b[r] = INFINITY;
-        note_work(&x);
+        record_work(&x);
         ok = fill_gaps(&x);
         sort_spans(timeline);
     }

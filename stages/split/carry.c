@@ -65,7 +65,7 @@ struct reader {
     const struct pst_node *node;
 };
 
-static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_reader(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct reader *r = ctx;
     struct span *span = &r->spans[(*slot)->id];
@@ -133,7 +133,7 @@ enum pst_status pst_split_find_carried(struct pst_splitter *s,
         status = pst_diag_nomem(s->diag, graph->values.n * sizeof(*r.spans));
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
         r.node = graph->nodes.at[i];
-        pst_node_uses(graph->nodes.at[i], note_reader, &r);
+        pst_node_uses(graph->nodes.at[i], record_reader, &r);
     }
     for (size_t i = 0; i < graph->outputs.n && status == PST_OK; i++) {
         const struct pst_output *output = &graph->outputs.at[i];

@@ -80,7 +80,7 @@ static void mark_leaving(struct transfer *transfer, size_t where)
     transfer->leaves = true;
 }
 
-static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *use = ctx;
     struct transfer *transfer = transfer_of(use->c, *slot);
@@ -106,7 +106,7 @@ static void find_transfers(struct cutter *c)
 
         for (unsigned k = 0; k < node->n_outs; k++)
             transfer_of(c, node->outs[k])->stage = node->stage;
-        pst_node_uses(node, note_use, &use);
+        pst_node_uses(node, record_use, &use);
     }
     for (size_t i = 0; i < whole->outputs.n; i++) {
         const struct pst_output *output = &whole->outputs.at[i];

@@ -284,7 +284,7 @@ static enum pst_status add_input_part(struct jointer *j, unsigned input,
     return pst_graph_add_output(graph, &output, j->diag);
 }
 
-static enum pst_status take_results(struct jointer *j,
+static enum pst_status copy_results(struct jointer *j,
                                     const struct pst_autodiff_result *result)
 {
     const struct pst_graph *graph = j->joint->graph;
@@ -329,7 +329,7 @@ static enum pst_status differentiate_joint(struct jointer *j)
         wanted[i] = j->ports.at[i].value;
     status = pst_autodiff(j->joint->graph, j->seeds.at, j->seeds.n, wanted,
                           j->ports.n, &result, j->diag);
-    return status == PST_OK ? take_results(j, &result) : status;
+    return status == PST_OK ? copy_results(j, &result) : status;
 }
 
 /* Numbers of gradient contributions of one stage. */

@@ -116,7 +116,7 @@ struct placer {
     struct pst_diag *diag;
 };
 
-static void note_operand(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct placer *p = ctx;
     const struct pst_value *v = *slot;
@@ -150,7 +150,7 @@ static enum pst_status place_node(struct placer *p, struct pst_node *node)
     p->least = 0;
     p->state = NULL;
     p->reads.n = 0;
-    pst_node_uses(node, note_operand, p);
+    pst_node_uses(node, record_operand, p);
     if (p->failed)
         return pst_diag_nomem(p->diag, sizeof(void *));
     for (unsigned s = (unsigned)p->least; s < p->like->stages.n; s++) {
@@ -178,7 +178,7 @@ struct later {
     int stage;
 };
 
-static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct later *l = ctx;
 
@@ -215,7 +215,7 @@ static void fill_stage(struct pst_graph *graph, int stage, int *first,
             return;
         }
         l.stage = node->stage;
-        pst_node_uses(node, note_use, &l);
+        pst_node_uses(node, record_use, &l);
     }
 }
 

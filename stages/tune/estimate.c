@@ -25,7 +25,7 @@ struct readers {
     enum pst_phase phase;  /* phase of the current node */
 };
 
-static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_reader(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct readers *r = ctx;
     const struct pst_value *v = pst_value_storage(*slot);
@@ -47,7 +47,7 @@ static enum pst_status add_kept(const struct pst_graph *graph,
         return pst_diag_nomem(diag, graph->values.n);
     for (size_t i = 0; i < graph->nodes.n; i++) {
         r.phase = graph->nodes.at[i]->phase;
-        pst_node_uses(graph->nodes.at[i], note_reader, &r);
+        pst_node_uses(graph->nodes.at[i], record_reader, &r);
     }
     for (size_t i = 0; i < graph->values.n; i++) {
         const struct pst_value *v = graph->values.at[i];

@@ -583,9 +583,9 @@ void pst_grid_fini(struct pst_grid *grid)
 /* --- measuring ------------------------------------------------------------ */
 
 /* Adds the copies of a rank's stash to the schedule, for its simulation. */
-static enum pst_status note_copies(struct pst_grid *grid, unsigned k,
-                                   const struct pst_rank_plan *rank,
-                                   struct pst_diag *diag)
+static enum pst_status record_copies(struct pst_grid *grid, unsigned k,
+                                     const struct pst_rank_plan *rank,
+                                     struct pst_diag *diag)
 {
     const struct pst_spills *s = &rank->layout.spills;
 
@@ -619,7 +619,7 @@ enum pst_status pst_grid_measure(struct pst_grid *grid,
         status = pst_rank_plan_init(&rank, &role, NULL, diag);
         if (status == PST_OK) {
             memory[k] = rank.layout.memory;
-            status = note_copies(grid, k, &rank, diag);
+            status = record_copies(grid, k, &rank, diag);
         }
         pst_rank_plan_fini(&rank);
         if (status == PST_OK)

@@ -24,7 +24,7 @@ static enum pst_status report_unfit(struct pst_diag *diag)
 
 /* --- folding a message to lines ------------------------------------------- */
 
-static bool take_varint(const unsigned char **at, const unsigned char *end,
+static bool read_varint(const unsigned char **at, const unsigned char *end,
                         uint64_t *ret)
 {
     *ret = 0;
@@ -61,7 +61,7 @@ static bool add_list(struct pst_str *out, const unsigned char *at,
     if (at == end)
         return false;
     while (at < end) {
-        if (!take_varint(&at, end, &value))
+        if (!read_varint(&at, end, &value))
             return false;
         pst_str_add(out, separator);
         pst_str_add_u64(out, value);
@@ -117,8 +117,8 @@ static bool add_message(struct pst_str *out,
         uint64_t tag, n;
         char letter;
 
-        if (depth > MAX_DEPTH || !take_varint(&at, end, &tag) ||
-            !take_varint(&at, end, &n) || tag >> 3 == 0 || tag >> 3 > MAX_FIELD)
+        if (depth > MAX_DEPTH || !read_varint(&at, end, &tag) ||
+            !read_varint(&at, end, &n) || tag >> 3 == 0 || tag >> 3 > MAX_FIELD)
             return false;
         letter = (char)('a' + (tag >> 3) - 1);
         pst_str_addn(out, &letter, 1);
@@ -184,7 +184,7 @@ void pst_put_varint(struct pst_str *out, uint64_t value)
     pst_str_addn(out, &byte, 1);
 }
 
-static bool take_number(struct reader *r, uint64_t *ret)
+static bool read_number(struct reader *r, uint64_t *ret)
 {
     const char *from = r->at;
 
@@ -209,7 +209,7 @@ static bool read_list(struct reader *r, struct pst_str *part)
 
     do {
         r->at++;
-        if (!take_number(r, &value))
+        if (!read_number(r, &value))
             return false;
         pst_put_varint(part, value);
     } while (r->at < r->stop && *r->at == ' ');
@@ -268,7 +268,7 @@ static enum pst_status read_message(struct reader *r, struct pst_str *out,
             return report_damage(r);
         r->at++;
         if (*r->at >= '0' && *r->at <= '9') {
-            if (!take_number(r, &value) || r->at != r->stop)
+            if (!read_number(r, &value) || r->at != r->stop)
                 return report_damage(r);
             pst_put_varint(out, (uint64_t)field << 3);
             pst_put_varint(out, value);

@@ -65,7 +65,7 @@ struct bytes {
     const unsigned char *at, *end;
 };
 
-static bool take_varint(struct bytes *b, uint64_t max, uint64_t *ret)
+static bool read_varint(struct bytes *b, uint64_t max, uint64_t *ret)
 {
     *ret = 0;
     for (unsigned shift = 0; shift < 64 && b->at < b->end; shift += 7) {
@@ -80,16 +80,16 @@ static bool take_varint(struct bytes *b, uint64_t max, uint64_t *ret)
 
 /* Reads one delta and the zeros before it. False if the data is malformed or
  * has more than `max` deltas, or if memory runs out (*ret_failed). */
-static bool take_delta(struct bytes *b, struct pst_folded *ret, size_t max,
+static bool read_delta(struct bytes *b, struct pst_folded *ret, size_t max,
                        bool *ret_failed)
 {
     uint64_t code, zeros;
 
-    if (!take_varint(b, UINT64_MAX, &code))
+    if (!read_varint(b, UINT64_MAX, &code))
         return false;
     zeros = code / SMALL;
     code %= SMALL;
-    if ((code == 0 && !take_varint(b, UINT64_MAX, &code)) ||
+    if ((code == 0 && !read_varint(b, UINT64_MAX, &code)) ||
         ret->deltas.n >= max || zeros >= max - ret->deltas.n)
         return false;
     *ret_failed = !pst_vec_reserve(TAG, &ret->deltas, (size_t)zeros + 1);
@@ -102,19 +102,19 @@ static bool take_delta(struct bytes *b, struct pst_folded *ret, size_t max,
     return true;
 }
 
-static bool take_run(struct bytes *b, struct pst_folded *ret, size_t max,
+static bool read_run(struct bytes *b, struct pst_folded *ret, size_t max,
                      uint64_t *end, bool *ret_failed)
 {
     struct pst_fold_run run = {.first = ret->deltas.n};
     uint64_t gap, period, count, n;
 
-    if (!take_varint(b, UINT32_MAX, &gap) ||
-        !take_varint(b, UINT32_MAX, &period) ||
-        !take_varint(b, UINT32_MAX, &count) ||
-        !take_varint(b, UINT32_MAX, &n) || *end + gap > UINT32_MAX)
+    if (!read_varint(b, UINT32_MAX, &gap) ||
+        !read_varint(b, UINT32_MAX, &period) ||
+        !read_varint(b, UINT32_MAX, &count) ||
+        !read_varint(b, UINT32_MAX, &n) || *end + gap > UINT32_MAX)
         return false;
     for (; n > 0; n--)
-        if (!take_delta(b, ret, max, ret_failed))
+        if (!read_delta(b, ret, max, ret_failed))
             return false;
     run.line = (uint32_t)(*end + gap);
     run.period = (uint32_t)period;
@@ -135,7 +135,7 @@ enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
     uint64_t end = 0;
 
     while (b.at < b.end)
-        if (!take_run(&b, ret, max, &end, &failed))
+        if (!read_run(&b, ret, max, &end, &failed))
             return failed
                        ? pst_diag_nomem(diag, size)
                        : pst_diag_set(diag, PST_E_RECORD_DAMAGED,

@@ -124,7 +124,7 @@ static uint64_t gate_number(void)
 }
 
 /* Says in a file beside the gate that this process waits at it. */
-static void tell_place(uint64_t nth)
+static void record_place(uint64_t nth)
 {
     char path[4096];
     int fd;
@@ -143,7 +143,7 @@ void pst_fault_gate(uint64_t step)
 
     if (gate == NULL || gate_number() >= nth)
         return;
-    tell_place(nth);
+    record_place(nth);
     while (gate_number() < nth)
         (void)usleep(1000);
 }

@@ -28,7 +28,7 @@ static size_t count_digits(const char *p)
 
 /* Skips "," or "@3," at *p; *ret is the number, 0 without one. False: neither
  * is there. */
-static bool take_call(const char **p, unsigned *ret)
+static bool read_call(const char **p, unsigned *ret)
 {
     size_t n;
 
@@ -54,7 +54,7 @@ static bool match_path(const char *p, const char *path, size_t len,
     if (strncmp(p, path, len) != 0)
         return false;
     p += len;
-    if (!take_call(&p, &f->call) || strncmp(p, path, len) != 0 || p[len] != ',')
+    if (!read_call(&p, &f->call) || strncmp(p, path, len) != 0 || p[len] != ',')
         return false;
     f->path = p;
     f->path_len = len;
@@ -65,7 +65,7 @@ static bool match_path(const char *p, const char *path, size_t len,
 /* Parses a frame at p. Names may contain the separators, so a frame is accepted
  * only if its key and path agree, either literally or for one of the known
  * modules. */
-static bool take_frame(const struct pst_map *fqns, const char *p,
+static bool read_frame(const struct pst_map *fqns, const char *p,
                        struct frame *f)
 {
     const char *comma = strchr(p, ',');
@@ -93,7 +93,7 @@ static bool take_frame(const struct pst_map *fqns, const char *p,
     }
     n = count_digits(p);
     p += n;
-    if (n == 0 || !take_call(&p, &f->call) || strchr(p, ',') == NULL)
+    if (n == 0 || !read_call(&p, &f->call) || strchr(p, ',') == NULL)
         return false;
     f->path = p;
     f->path_len = strcspn(p, ",");
@@ -160,7 +160,7 @@ static enum pst_status parse_stack(struct pst_reader *r, const char *text,
     unsigned n = 0;
     bool nested = true;
 
-    for (p = text; p != NULL && take_frame(&r->fqns, p, &f);
+    for (p = text; p != NULL && read_frame(&r->fqns, p, &f);
          p = skip_type(f.next))
         n++;
     status = pst_reader_alloc(r, n, sizeof(*frames), &frames);
@@ -168,7 +168,7 @@ static enum pst_status parse_stack(struct pst_reader *r, const char *text,
     ret->n = n;
     p = text;
     for (unsigned i = 0; i < n && status == PST_OK; i++, p = next) {
-        if (!take_frame(&r->fqns, p, &f))
+        if (!read_frame(&r->fqns, p, &f))
             break;
         next = skip_type(f.next);
         status = add_frame(r, p, &f, next, &frames[i]);

@@ -46,7 +46,7 @@ struct carry_ctx {
     bool ret;
 };
 
-static void note_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct carry_ctx *c = ctx;
 
@@ -70,7 +70,7 @@ static bool carries_gradient(const struct pst_value_fact *facts,
         return value->requires_grad;
     if (value->kind == PST_VALUE_NODE && value->def != NULL &&
         is_differentiable(value->def))
-        pst_node_uses(value->def, note_if_carries, &c);
+        pst_node_uses(value->def, record_if_carries, &c);
     return c.ret;
 }
 

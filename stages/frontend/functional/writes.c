@@ -33,8 +33,9 @@ enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
 
 /* Records that v is written without a gradient after a differentiated node has
  * read `version`. */
-static bool note_silent(struct pst_functionalise *f, const struct pst_value *v,
-                        const struct pst_value *version)
+static bool record_silent(struct pst_functionalise *f,
+                          const struct pst_value *v,
+                          const struct pst_value *version)
 {
     char meta[PST_META_TEXT], why[PST_META_TEXT + 600];
 
@@ -161,7 +162,7 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
         return false;
     return !ret->silent || !f->facts[ret->storage->version->id].carries ||
            !was_read(f, ret->storage->version) ||
-           note_silent(f, v, ret->storage->version);
+           record_silent(f, v, ret->storage->version);
 }
 
 /* --- writing ------------------------------------------------------------ */

@@ -35,7 +35,7 @@ static const struct pst_doc_tensor *input_of(const struct pst_document *doc,
 
 /* Returns the length of "['batch']" or "[0]" and appends "_" and the key to the
  * name, as the exporter names inputs; 0 if there is none. */
-static size_t take_key(const char *text, struct pst_str *name)
+static size_t read_key(const char *text, struct pst_str *name)
 {
     const bool quoted = pst_has_prefix(text, "['");
     const char *key = text + 1 + quoted;
@@ -50,7 +50,7 @@ static size_t take_key(const char *text, struct pst_str *name)
 
 /* Returns the length of "L['x'].size()[1]" and appends that size to `out`; 0 if
  * it is something else. */
-static size_t take_size(const struct pst_document *doc, const char *text,
+static size_t read_size(const struct pst_document *doc, const char *text,
                         struct pst_str *out)
 {
     static const char size[] = ".size()[";
@@ -60,7 +60,7 @@ static size_t take_size(const struct pst_document *doc, const char *text,
     unsigned d;
 
     while (n > 0) {
-        n = take_key(text + at, &name);
+        n = read_key(text + at, &name);
         at += n;
     }
     if (pst_has_prefix(text + at, size))
@@ -94,7 +94,7 @@ static bool translate_comparison(const struct pst_document *doc,
         size_t taken = 0, k = PST_COUNT(comparisons);
 
         if (pst_has_prefix(text, "L[")) {
-            taken = take_size(doc, text, &side);
+            taken = read_size(doc, text, &side);
             good = taken > 0;
             text += taken;
             continue;

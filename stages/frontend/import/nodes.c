@@ -95,7 +95,7 @@ static bool is_unused(const char *name)
 
 /* Takes the expressions of a view's strides and offset from the file, where its
  * storage has the same layout as ours. */
-static enum pst_status take_view_exprs(struct pst_import *import,
+static enum pst_status read_view_exprs(struct pst_import *import,
                                        const struct pst_value *value,
                                        const struct pst_doc_meta *t)
 {
@@ -143,7 +143,7 @@ enum pst_status pst_import_define(struct pst_import *import,
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
     if (status == PST_OK && !put_right)
-        status = take_view_exprs(import, value, &t);
+        status = read_view_exprs(import, value, &t);
     if (status != PST_OK)
         return status;
     if (!pst_map_put(&scope->values, name, value))

@@ -249,7 +249,7 @@ static void find_mode_signs(struct scan *s, const struct pst_doc_node *node)
     s->dropout_off = s->dropout_off || (off && sign == PST_SIGN_DROPOUT);
 }
 
-static enum pst_status note_mode(const struct scan *s)
+static enum pst_status record_mode(const struct scan *s)
 {
     s->import->model->evaluates = s->evaluates && !s->trains;
     if (!s->dropout_off || s->dropout_on ||
@@ -436,7 +436,7 @@ enum pst_status pst_import_scan(struct pst_import *import)
     if (status == PST_OK && s.findings.n > 0)
         status = report_findings(&s);
     if (status == PST_OK)
-        status = note_mode(&s);
+        status = record_mode(&s);
     pst_vec_fini(&s.findings);
     return status;
 }

@@ -107,7 +107,7 @@ static enum pst_status limit_range(struct collector *c,
 
 /* Reads the exporter's guards, which are Python text; notes those that cannot
  * be interpreted. */
-static enum pst_status take_guards(struct collector *c,
+static enum pst_status read_guards(struct collector *c,
                                    const struct pst_document *doc)
 {
     enum pst_status status = PST_OK;
@@ -151,7 +151,7 @@ enum pst_status pst_import_symbols(struct pst_model *model,
     if (status == PST_OK)
         status = pst_symbols_check(&model->symbols, diag);
     if (status == PST_OK && model->symbols.ranges.n > 0)
-        status = take_guards(&c, doc);
+        status = read_guards(&c, doc);
     pst_vec_fini(&c.exprs);
     pst_map_fini(&c.seen);
     return status;

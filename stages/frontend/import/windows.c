@@ -78,9 +78,9 @@ static bool may_join(const struct pst_state_group *a,
            a->weight->meta.dtype == b->weight->meta.dtype;
 }
 
-static enum pst_status note_shared(struct pst_import *import,
-                                   const struct pst_state_group *a,
-                                   const struct pst_state_group *b)
+static enum pst_status record_shared(struct pst_import *import,
+                                     const struct pst_state_group *a,
+                                     const struct pst_state_group *b)
 {
     char *note = pst_arena_printf(
         &import->model->arena,
@@ -107,7 +107,7 @@ static enum pst_status compare(struct pst_import *import, struct sorted *s,
     if (root_of(s, i) == root_of(s, k))
         return PST_OK;                  /* they are joined already */
     if (x->meta.dtype != y->meta.dtype) /* only in a damaged file */
-        return note_shared(import, s->at[i], s->at[k]);
+        return record_shared(import, s->at[i], s->at[k]);
     s->work += pst_windows_work(&a, &b);
     if (s->work > MAX_WORK)
         return pst_diag_set(import->diag, PST_E_MODEL_SHARED_MEMORY,
@@ -118,7 +118,7 @@ static enum pst_status compare(struct pst_import *import, struct sorted *s,
     if (status != PST_OK || !meet)
         return status;
     if (!may_join(s->at[i], s->at[k]))
-        return note_shared(import, s->at[i], s->at[k]);
+        return record_shared(import, s->at[i], s->at[k]);
     join_components(s, i, k);
     return PST_OK;
 }
@@ -394,8 +394,8 @@ static enum pst_status make_value(struct pst_state *s,
 }
 
 /* Records the members of groups with that base as names in the model. */
-static enum pst_status note_window(struct pst_state *s,
-                                   const struct pst_state_base *base)
+static enum pst_status record_window(struct pst_state *s,
+                                     const struct pst_state_base *base)
 {
     struct pst_model *model = s->import->model;
     struct pst_state_storage storage = {.fqn = base->weight->fqn,
@@ -435,7 +435,7 @@ enum pst_status pst_state_name_windows(struct pst_state *s)
             continue;
         status = make_value(s, g);
         if (status == PST_OK && is_new)
-            status = note_window(s, g->base);
+            status = record_window(s, g->base);
         g->value = g->base->value;
         if (status == PST_OK && !pst_vec_push(TAG, &s->import->windows, w))
             status = pst_diag_nomem(s->import->diag, sizeof(w));

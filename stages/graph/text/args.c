@@ -30,9 +30,9 @@ struct items {
     bool values, floats, bools;
 };
 
-static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret);
+static enum pst_status read_scalar(struct pst_parser *p, struct pst_arg *ret);
 
-static enum pst_status take_items(struct pst_parser *p, struct items *items)
+static enum pst_status read_items(struct pst_parser *p, struct items *items)
 {
     while (!pst_scan_accept(&p->scan, "]")) {
         enum pst_status status = PST_OK;
@@ -43,7 +43,7 @@ static enum pst_status take_items(struct pst_parser *p, struct items *items)
         if (items->args.n > 0)
             status = pst_scan_expect(&p->scan, ",");
         if (status == PST_OK)
-            status = take_scalar(p, &arg);
+            status = read_scalar(p, &arg);
         if (status != PST_OK)
             return status;
         items->values = items->values || arg.kind == PST_ARG_VALUE ||
@@ -111,10 +111,10 @@ static enum pst_status put_exprs(struct pst_parser *p,
     return PST_OK;
 }
 
-static enum pst_status take_list(struct pst_parser *p, struct pst_arg *ret)
+static enum pst_status read_list(struct pst_parser *p, struct pst_arg *ret)
 {
     struct items items = {0};
-    enum pst_status status = take_items(p, &items);
+    enum pst_status status = read_items(p, &items);
     void *data = NULL;
 
     memset(ret, 0, sizeof(*ret));
@@ -140,7 +140,7 @@ static enum pst_status take_list(struct pst_parser *p, struct pst_arg *ret)
     return status;
 }
 
-static enum pst_status take_dtype(struct pst_parser *p, struct pst_arg *ret)
+static enum pst_status read_dtype(struct pst_parser *p, struct pst_arg *ret)
 {
     enum pst_dtype dtype = PST_F32;
     char *word;
@@ -155,7 +155,7 @@ static enum pst_status take_dtype(struct pst_parser *p, struct pst_arg *ret)
 }
 
 /* Reads "{s}" after a number. */
-static enum pst_status take_expr(struct pst_parser *p, struct pst_arg *ret)
+static enum pst_status read_expr(struct pst_parser *p, struct pst_arg *ret)
 {
     const char *expr;
     enum pst_status status = pst_scan_expr(&p->scan, &expr);
@@ -166,7 +166,7 @@ static enum pst_status take_expr(struct pst_parser *p, struct pst_arg *ret)
 }
 
 /* Reads an argument that is not a list. */
-static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
+static enum pst_status read_scalar(struct pst_parser *p, struct pst_arg *ret)
 {
     struct pst_scan *s = &p->scan;
     enum pst_status status;
@@ -184,7 +184,7 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
         ret->kind = PST_ARG_BOOL;
         ret->b = pst_scan_accept(s, "True");
         status = ret->b ? PST_OK : pst_scan_expect(s, "False");
-        return status == PST_OK ? take_expr(p, ret) : status;
+        return status == PST_OK ? read_expr(p, ret) : status;
     }
     if (pst_scan_accept(s, "_")) {
         ret->kind = PST_ARG_IGNORED;
@@ -201,20 +201,20 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
     if ((*s->at >= '0' && *s->at <= '9') || *s->at == '-' ||
         pst_scan_is_next(s, "inf") || pst_scan_is_next(s, "nan")) {
         status = pst_scan_number(s, ret);
-        return status == PST_OK ? take_expr(p, ret) : status;
+        return status == PST_OK ? read_expr(p, ret) : status;
     }
-    return take_dtype(p, ret);
+    return read_dtype(p, ret);
 }
 
 enum pst_status pst_parse_arg(struct pst_parser *p, struct pst_arg *ret)
 {
-    return pst_scan_accept(&p->scan, "[") ? take_list(p, ret)
-                                          : take_scalar(p, ret);
+    return pst_scan_accept(&p->scan, "[") ? read_list(p, ret)
+                                          : read_scalar(p, ret);
 }
 
 /* Reads "name=" and sets *ret to the argument's index; else leaves *ret
  * alone. */
-static enum pst_status take_keyword(struct pst_parser *p,
+static enum pst_status read_keyword(struct pst_parser *p,
                                     const struct pst_schema *schema, int *ret)
 {
     const char *equal = p->scan.at + strspn(p->scan.at, " ");
@@ -253,7 +253,7 @@ enum pst_status pst_parse_args(struct pst_parser *p,
         if (!first)
             status = pst_scan_expect(&p->scan, ",");
         if (status == PST_OK)
-            status = take_keyword(p, schema, &i);
+            status = read_keyword(p, schema, &i);
         if (status != PST_OK)
             return status;
         next = i == next ? next + 1 : (int)schema->n_args;

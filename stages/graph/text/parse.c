@@ -12,7 +12,7 @@ static enum pst_status no_memory(const struct pst_parser *p)
 }
 
 /* Reads "%name" of a value that is being defined. */
-static enum pst_status take_new_name(struct pst_parser *p, char **ret)
+static enum pst_status read_new_name(struct pst_parser *p, char **ret)
 {
     enum pst_status status = pst_scan_expect(&p->scan, "%");
 
@@ -26,7 +26,7 @@ static enum pst_status take_new_name(struct pst_parser *p, char **ret)
 /* --- nodes -------------------------------------------------------------- */
 
 /* Reads the results: "%a: f32[2] view of %x + 0, %b: ... =". */
-static enum pst_status take_outs(struct pst_parser *p)
+static enum pst_status read_outs(struct pst_parser *p)
 {
     p->n_outs = 0;
     do {
@@ -38,7 +38,7 @@ static enum pst_status take_outs(struct pst_parser *p)
             return pst_scan_fail(&p->scan, "more than %d results",
                                  PST_MAX_OUTS);
         memset(out, 0, sizeof(*out));
-        status = take_new_name(p, &name);
+        status = read_new_name(p, &name);
         out->has_meta = status == PST_OK && pst_scan_accept(&p->scan, ":");
         if (out->has_meta)
             status = pst_scan_meta(&p->scan, &out->meta, &out->dims);
@@ -64,7 +64,7 @@ static enum pst_status take_outs(struct pst_parser *p)
     return pst_scan_expect(&p->scan, "=");
 }
 
-static enum pst_status take_text_or_dash(struct pst_parser *p, const char **ret)
+static enum pst_status read_text_or_dash(struct pst_parser *p, const char **ret)
 {
     char *word;
     enum pst_status status;
@@ -81,7 +81,7 @@ static enum pst_status take_text_or_dash(struct pst_parser *p, const char **ret)
     return status;
 }
 
-static enum pst_status take_unsigned(struct pst_parser *p, int64_t max,
+static enum pst_status read_unsigned(struct pst_parser *p, int64_t max,
                                      unsigned *ret)
 {
     enum pst_status status;
@@ -97,16 +97,16 @@ static enum pst_status take_unsigned(struct pst_parser *p, int64_t max,
 }
 
 /* Reads a call's name: "layers.0@1". */
-static enum pst_status take_call_name(struct pst_parser *p,
+static enum pst_status read_call_name(struct pst_parser *p,
                                       struct pst_module_call *ret)
 {
     enum pst_status status;
 
     *ret = (struct pst_module_call){.identity = "", .type = ""};
-    status = take_text_or_dash(p, &ret->path);
+    status = read_text_or_dash(p, &ret->path);
     if (status == PST_OK && *p->scan.at == '@') {
         p->scan.at++;
-        status = take_unsigned(p, UINT32_MAX, &ret->index);
+        status = read_unsigned(p, UINT32_MAX, &ret->index);
     }
     if (status == PST_OK && ret->path[0] == '\0' && ret->index > 0)
         return pst_scan_fail(&p->scan, "the model is called once");
@@ -115,11 +115,11 @@ static enum pst_status take_call_name(struct pst_parser *p,
 
 /* Reads the call's name in a node's line. A call without a line of its own is
  * added inside the root: hand-written texts leave these lines out. */
-static enum pst_status take_call(struct pst_parser *p,
+static enum pst_status read_call(struct pst_parser *p,
                                  const struct pst_module_call **ret)
 {
     struct pst_module_call like, *call = NULL;
-    enum pst_status status = take_call_name(p, &like);
+    enum pst_status status = read_call_name(p, &like);
 
     if (status == PST_OK)
         status = pst_graph_add_call(p->graph, &like, &call, p->scan.diag);
@@ -128,14 +128,14 @@ static enum pst_status take_call(struct pst_parser *p,
 }
 
 /* Reads "call layers.0@1 in layers type Block key L__self__layers.0". */
-static enum pst_status take_call_line(struct pst_parser *p)
+static enum pst_status read_call_line(struct pst_parser *p)
 {
     struct pst_module_call like, outer, *call;
-    enum pst_status status = take_call_name(p, &like);
+    enum pst_status status = read_call_name(p, &like);
     const size_t n = p->graph->calls.n;
 
     if (status == PST_OK && pst_scan_accept(&p->scan, "in")) {
-        status = take_call_name(p, &outer);
+        status = read_call_name(p, &outer);
         if (status != PST_OK)
             return status;
         like.parent = pst_graph_find_call(p->graph, outer.path, outer.index);
@@ -144,9 +144,9 @@ static enum pst_status take_call_line(struct pst_parser *p)
                                  like.path);
     }
     if (status == PST_OK && pst_scan_accept(&p->scan, "type"))
-        status = take_text_or_dash(p, &like.type);
+        status = read_text_or_dash(p, &like.type);
     if (status == PST_OK && pst_scan_accept(&p->scan, "key"))
-        status = take_text_or_dash(p, &like.identity);
+        status = read_text_or_dash(p, &like.identity);
     if (status == PST_OK)
         status = pst_graph_add_call(p->graph, &like, &call, p->scan.diag);
     if (status == PST_OK && like.path[0] != '\0' && p->graph->calls.n == n)
@@ -156,11 +156,11 @@ static enum pst_status take_call_line(struct pst_parser *p)
 }
 
 /* Reads "in "x" %a out "0" %b". */
-static enum pst_status take_signature(struct pst_parser *p)
+static enum pst_status read_signature(struct pst_parser *p)
 {
     struct PST_VEC(struct pst_call_leaf) in = {0}, out = {0};
     struct pst_module_call like, *call = NULL;
-    enum pst_status status = take_call_name(p, &like);
+    enum pst_status status = read_call_name(p, &like);
 
     if (status == PST_OK) {
         call = pst_graph_find_call(p->graph, like.path, like.index);
@@ -200,7 +200,7 @@ static enum pst_status take_signature(struct pst_parser *p)
 
 /* Reads "# module@1 file.py:12 F id=3 stage=2 no_grad region=0.1 function
  * of=aten.normal_", which a hand-written line may leave out. */
-static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
+static enum pst_status read_place(struct pst_parser *p, unsigned *ret_stage)
 {
     static const char *const letters[PST_N_PHASES] = {"F", "I", "W"};
     struct pst_build *build = &p->build;
@@ -216,9 +216,9 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     *ret_stage = UINT32_MAX;
     if (!pst_scan_accept(&p->scan, "#"))
         return PST_OK;
-    status = take_call(p, &build->call);
+    status = read_call(p, &build->call);
     if (status == PST_OK)
-        status = take_text_or_dash(p, &build->source);
+        status = read_text_or_dash(p, &build->source);
     while (status == PST_OK && !pst_scan_accept(&p->scan, letters[phase]))
         if (++phase == PST_N_PHASES)
             return pst_scan_fail(&p->scan, "the phase is missing");
@@ -226,15 +226,15 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "id=");
     if (status == PST_OK) /* leaves id + 1 below UINT32_MAX */
-        status = take_unsigned(p, UINT32_MAX - 2, &build->node_id);
+        status = read_unsigned(p, UINT32_MAX - 2, &build->node_id);
     if (status == PST_OK && pst_scan_accept(&p->scan, "stage="))
-        status = take_unsigned(p, INT32_MAX, ret_stage);
+        status = read_unsigned(p, INT32_MAX, ret_stage);
     build->no_grad = pst_scan_accept(&p->scan, "no_grad");
     if (status == PST_OK && pst_scan_accept(&p->scan, "region="))
-        status = take_text_or_dash(p, &build->region);
+        status = read_text_or_dash(p, &build->region);
     build->is_function = pst_scan_accept(&p->scan, "function");
     if (status == PST_OK && pst_scan_accept(&p->scan, "of="))
-        status = take_text_or_dash(p, &build->origin);
+        status = read_text_or_dash(p, &build->origin);
     return status;
 }
 
@@ -274,7 +274,7 @@ static enum pst_status compare_outs(struct pst_parser *p,
     return PST_OK;
 }
 
-static enum pst_status take_node(struct pst_parser *p)
+static enum pst_status read_node(struct pst_parser *p)
 {
     struct pst_arg args[PST_PARSE_ARGS];
     const struct pst_schema *schema;
@@ -286,7 +286,7 @@ static enum pst_status take_node(struct pst_parser *p)
 
     p->n_outs = 0;
     if (pst_scan_is_next(&p->scan, "%"))
-        status = take_outs(p);
+        status = read_outs(p);
     if (status == PST_OK)
         status = pst_scan_word(&p->scan, "_.", &name);
     if (status != PST_OK)
@@ -299,7 +299,7 @@ static enum pst_status take_node(struct pst_parser *p)
         return pst_scan_fail(&p->scan, "%s has too many arguments", name);
     status = pst_parse_args(p, schema, args);
     if (status == PST_OK)
-        status = take_place(p, &stage);
+        status = read_place(p, &stage);
     if (status != PST_OK)
         return status;
     p->build.names = p->names;
@@ -326,7 +326,7 @@ static const struct {
     {"seed", PST_VALUE_SEED},     {"gradient", PST_VALUE_GRAD},
 };
 
-static enum pst_status take_given(struct pst_parser *p,
+static enum pst_status read_given(struct pst_parser *p,
                                   enum pst_value_kind kind)
 {
     const bool needs_fqn = kind != PST_VALUE_INPUT && kind != PST_VALUE_SEED;
@@ -335,7 +335,7 @@ static enum pst_status take_given(struct pst_parser *p,
     struct pst_meta meta;
     bool grad, persistent, before, after;
     char *name, *fqn = NULL;
-    enum pst_status status = take_new_name(p, &name);
+    enum pst_status status = read_new_name(p, &name);
 
     if (status == PST_OK && pst_scan_is_next(&p->scan, "\""))
         status = pst_scan_quoted(&p->scan, &fqn);
@@ -364,7 +364,7 @@ static enum pst_status take_given(struct pst_parser *p,
                           p->scan.diag);
 }
 
-static enum pst_status take_output(struct pst_parser *p)
+static enum pst_status read_output(struct pst_parser *p)
 {
     struct pst_output output = {.kind = PST_OUTPUT_USER};
     enum pst_status status;
@@ -387,21 +387,21 @@ static enum pst_status take_output(struct pst_parser *p)
     return pst_graph_add_output(p->graph, &output, p->scan.diag);
 }
 
-static enum pst_status take_line(struct pst_parser *p)
+static enum pst_status read_line(struct pst_parser *p)
 {
     if (pst_scan_accept(&p->scan, "output"))
-        return take_output(p);
+        return read_output(p);
     if (pst_scan_accept(&p->scan, "call"))
-        return take_call_line(p);
+        return read_call_line(p);
     if (pst_scan_accept(&p->scan, "signature"))
-        return take_signature(p);
+        return read_signature(p);
     for (size_t i = 0; i < PST_COUNT(kinds); i++)
         if (pst_scan_accept(&p->scan, kinds[i].word))
-            return take_given(p, kinds[i].kind);
-    return take_node(p);
+            return read_given(p, kinds[i].kind);
+    return read_node(p);
 }
 
-static enum pst_status take_graph(struct pst_parser *p)
+static enum pst_status read_graph(struct pst_parser *p)
 {
     unsigned next_id = 0;
     enum pst_status status;
@@ -411,7 +411,7 @@ static enum pst_status take_graph(struct pst_parser *p)
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "next_id=");
     if (status == PST_OK)
-        status = take_unsigned(p, UINT32_MAX - 1, &next_id);
+        status = read_unsigned(p, UINT32_MAX - 1, &next_id);
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "{");
     while (status == PST_OK) {
@@ -420,7 +420,7 @@ static enum pst_status take_graph(struct pst_parser *p)
         pst_scan_lines(&p->scan);
         if (pst_scan_accept(&p->scan, "}"))
             break;
-        status = take_line(p);
+        status = read_line(p);
     }
     if (status != PST_OK)
         return status;
@@ -457,7 +457,7 @@ enum pst_status pst_graph_parse(const char *text, struct pst_graph **ret,
     pst_arena_init(&p.arena, PST_TAG_GRAPH);
     p.scan.arena = &p.arena;
     pst_build_init(&p.build, p.graph, diag);
-    status = take_graph(&p);
+    status = read_graph(&p);
     if (status == PST_OK)
         status = check_whole(&p);
     pst_arena_fini(&p.arena);

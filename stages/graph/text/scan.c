@@ -249,7 +249,7 @@ enum pst_status pst_scan_expr(struct pst_scan *s, const char **ret)
 }
 
 /* Reads up to PST_MAX_RANK integers until `close`; exprs may be NULL. */
-static enum pst_status take_sizes(struct pst_scan *s, const char *close,
+static enum pst_status read_sizes(struct pst_scan *s, const char *close,
                                   int64_t *ret, const char **exprs,
                                   unsigned *ret_n)
 {
@@ -302,14 +302,14 @@ enum pst_status pst_scan_meta(struct pst_scan *s, struct pst_meta *ret,
         return pst_scan_fail(s, "\"%s\" is not a dtype", word);
     status = pst_scan_expect(s, "[");
     if (status == PST_OK)
-        status = take_sizes(s, "]", size, exprs, &rank);
+        status = read_sizes(s, "]", size, exprs, &rank);
     if (status == PST_OK)
         status = keep_dims(s, exprs, rank, ret_dims);
     if (status != PST_OK)
         return status;
     *ret = pst_meta_make(dtype, rank, size);
     if (pst_scan_accept(s, ":(")) {
-        status = take_sizes(s, ")", ret->stride, NULL, &n);
+        status = read_sizes(s, ")", ret->stride, NULL, &n);
         if (status != PST_OK)
             return status;
         if (n != rank)

@@ -79,8 +79,8 @@ static const struct pst_value *param_of(const struct maker *m, size_t stage,
     return v->kind == PST_VALUE_PARAM && v->fqn != NULL ? v : NULL;
 }
 
-static enum pst_status note_table(struct maker *m, size_t stage,
-                                  const struct pst_node *node)
+static enum pst_status record_table(struct maker *m, size_t stage,
+                                    const struct pst_node *node)
 {
     const int i = pst_schema_arg(node->schema, "weight");
     const struct pst_value *table;
@@ -122,7 +122,7 @@ struct matrix_reader {
  * stages and their nodes are visited in the order of the uncut graph. Numbers
  * of nodes do not tell the order: conversions and modules that were added later
  * have newer ones. */
-static void note_matrix(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_matrix(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct matrix_reader *r = ctx;
     struct maker *m = r->m;
@@ -138,7 +138,7 @@ static void note_matrix(void *ctx, struct pst_value **slot, unsigned arg)
     m->last_reader = r->node;
 }
 
-static enum pst_status note_graphs(struct maker *m)
+static enum pst_status record_graphs(struct maker *m)
 {
     for (size_t s = 0; s < m->plan->stages.n; s++) {
         const struct pst_graph *graph = m->plan->stages.at[s].graph;
@@ -154,9 +154,9 @@ static enum pst_status note_graphs(struct maker *m)
         for (size_t i = 0; i < graph->nodes.n; i++) {
             struct matrix_reader reader = {m, s, graph->nodes.at[i]};
 
-            if (note_table(m, s, graph->nodes.at[i]) != PST_OK)
+            if (record_table(m, s, graph->nodes.at[i]) != PST_OK)
                 return PST_ERR_NOMEM;
-            pst_node_uses(graph->nodes.at[i], note_matrix, &reader);
+            pst_node_uses(graph->nodes.at[i], record_matrix, &reader);
         }
     }
     return PST_OK;
@@ -400,7 +400,7 @@ enum pst_status pst_groups_make(struct pst_groups *ret,
             options->optim.row != NULL ? options->optim.row->others : NULL,
             options->no_decay, options->groups, diag);
     if (status == PST_OK && m.rules.n > 0)
-        status = note_graphs(&m);
+        status = record_graphs(&m);
     if (status == PST_OK)
         status = assign(&m);
     if (status == PST_OK)

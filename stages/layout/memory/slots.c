@@ -155,8 +155,8 @@ static void share_slots(struct walker *w)
 
 /* --- the walk ------------------------------------------------------------- */
 
-static void take_slot(struct walker *w, struct pst_rank_action *x,
-                      unsigned stage, unsigned region)
+static void assign_slot(struct walker *w, struct pst_rank_action *x,
+                        unsigned stage, unsigned region)
 {
     struct pool_state *p = &w->pools[stage][region];
     const int mb = x->a.microbatch;
@@ -241,7 +241,7 @@ static enum pst_status assign_slots(struct walker *w, struct pst_rank_action *x)
         return pst_diag_nomem(w->diag, stage->n_pools * sizeof(*x->takes));
     for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
         if (writes_region(a->kind, stage->pools[k].writer))
-            take_slot(w, x, to, k);
+            assign_slot(w, x, to, k);
     if (is_receive(a))
         status = pst_channel_of(w->channels, a, &channel, w->diag);
     if (status != PST_OK)
@@ -252,7 +252,7 @@ static enum pst_status assign_slots(struct walker *w, struct pst_rank_action *x)
             pst_action_copies(a) ? p->peer_at.region : p->at.region;
 
         if (k >= PST_R_FIRST)
-            take_slot(w, x, to, k);
+            assign_slot(w, x, to, k);
     }
     x->slot = find_slots(w, a, (unsigned)a->stage, pst_action_own_microbatch(a),
                          w->heap);
@@ -302,7 +302,7 @@ static void release_slots(struct walker *w, unsigned i)
 
 /* Sets `last` of each stage, end and microbatch. END_F counts F and its
  * messages, END_I all actions but W, END_W all actions. */
-static void note_ends(struct walker *w)
+static void record_ends(struct walker *w)
 {
     for (unsigned i = 0; i < w->actions->n; i++) {
         const struct pst_action *a = &w->actions->at[i].a;
@@ -325,7 +325,7 @@ static enum pst_status walk_actions(struct walker *w)
 {
     enum pst_status status = PST_OK;
 
-    note_ends(w);
+    record_ends(w);
     for (unsigned i = 0; i < w->actions->n && status == PST_OK; i++) {
         if (!has_slots(&w->actions->at[i].a))
             continue;

@@ -57,9 +57,9 @@ static bool uses_pool(const struct pst_slot_pool *pool,
     }
 }
 
-static enum pst_status note_uses(struct spiller *s,
-                                 const struct pst_rank_role *role,
-                                 struct pst_arena *own)
+static enum pst_status record_uses(struct spiller *s,
+                                   const struct pst_rank_role *role,
+                                   struct pst_arena *own)
 {
     const struct pst_slot_pool *pool =
         &s->layout->stages[s->stage].pools[s->region];
@@ -156,7 +156,7 @@ static enum pst_status choose_evictions(struct spiller *s)
 /* --- slots ---------------------------------------------------------------- */
 
 /* Occupies the slot that has been free longest at time t, or a new one. */
-static enum pst_status take_slot(struct spiller *s, unsigned t, size_t *ret)
+static enum pst_status occupy_slot(struct spiller *s, unsigned t, size_t *ret)
 {
     const struct place fresh = {NEVER, 0, -1};
     size_t best = s->places.n;
@@ -195,7 +195,7 @@ static enum pst_status add_job(struct spiller *s, bool in, unsigned use,
 static enum pst_status begin_use(struct spiller *s, unsigned t)
 {
     size_t slot;
-    enum pst_status status = take_slot(s, t, &slot);
+    enum pst_status status = occupy_slot(s, t, &slot);
 
     if (status != PST_OK)
         return status;
@@ -211,7 +211,7 @@ static enum pst_status begin_use(struct spiller *s, unsigned t)
 static enum pst_status add_reload(struct spiller *s, unsigned t)
 {
     size_t slot;
-    enum pst_status status = take_slot(s, t, &slot);
+    enum pst_status status = occupy_slot(s, t, &slot);
     struct place *p;
 
     if (status != PST_OK)
@@ -299,7 +299,7 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
     s.slot_at = pst_arena_alloc(heap, (s.n + 1) * sizeof(*s.slot_at));
     for (unsigned t = 0; s.slot_at != NULL && t < s.n; t++)
         s.slot_at[t] = -1;
-    status = s.slot_at != NULL ? note_uses(&s, role, &own)
+    status = s.slot_at != NULL ? record_uses(&s, role, &own)
                                : pst_diag_nomem(diag, s.n * sizeof(int));
     if (status == PST_OK)
         status = choose_evictions(&s);

@@ -42,7 +42,7 @@ static bool is_transpose(const struct pst_node *node)
            node->op == &pst_op_permute;
 }
 
-static void note_node(struct pst_linear *l, const struct pst_node *node)
+static void record_node(struct pst_linear *l, const struct pst_node *node)
 {
     l->n_nodes++;
     if (is_product(node)) {
@@ -202,7 +202,7 @@ enum pst_status pst_linears_read(const struct pst_frames *frames,
         const int at = pst_frames_of(frames, graph->nodes.at[i]->call);
 
         if (at >= 0)
-            note_node(&all[at], graph->nodes.at[i]);
+            record_node(&all[at], graph->nodes.at[i]);
     }
     for (size_t i = 0; i < frames->at.n; i++) {
         struct reader r = {frames, &frames->at.at[i], &all[i]};

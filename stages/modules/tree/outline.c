@@ -79,7 +79,7 @@ static void update_reach(void *ctx, struct pst_value **slot, unsigned arg)
 
 /* Adds the value as an input to the calls that contain the use, from the
  * inside, up to one that computes it or has it as an attribute. */
-static void take_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void add_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
     struct outliner *d = u->d;
@@ -148,7 +148,7 @@ static enum pst_status visit_node(struct outliner *d, struct pst_node *node)
     if (status == PST_OK &&
         !pst_vec_push(TAG, &d->outline->frames[node->call->id].items, item))
         status = no_memory(d);
-    pst_node_uses(node, take_use, &u);
+    pst_node_uses(node, add_use, &u);
     if (status == PST_OK)
         status = u.failed ? no_memory(d) : add_results(d, node);
     return status;

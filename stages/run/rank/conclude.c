@@ -11,7 +11,8 @@
 /* Records a kernel's fault after the step, unless the host has found a fault in
  * the same or an earlier microbatch: in one microbatch the host's faults come
  * before those of kernels. */
-static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
+static void record_kernel_fault(struct pst_rank *r,
+                                const struct pst_fault *fault)
 {
     const struct pst_exec_node *n;
     const char *module, *source;
@@ -42,7 +43,7 @@ static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
 /* Records the times of the newest update, which the device has finished. The
  * end of that update is the end of its step, even if the host has begun the
  * next step before. */
-static void take_optim(struct pst_rank *r)
+static void record_optim(struct pst_rank *r)
 {
     struct pst_ring_step *of = r->step.optim_of;
 
@@ -57,7 +58,7 @@ static void take_optim(struct pst_rank *r)
  * previous update. The host may have posted messages long before the device
  * reached the actions after them, so each mark begins no earlier than the
  * previous one ends. */
-static void take_timings(struct pst_rank *r)
+static void record_timings(struct pst_rank *r)
 {
     struct pst_ring_step *now = r->step.ring.now;
     struct pst_times *times = &r->step.times;
@@ -77,10 +78,10 @@ static void take_timings(struct pst_rank *r)
         mark->start = PST_MAX(mark->start, last);
         last = mark->end = PST_MAX(mark->end, mark->start);
     }
-    take_optim(r);
+    record_optim(r);
 }
 
-static void note_device(struct pst_rank *r)
+static void record_device(struct pst_rank *r)
 {
     const struct pst_event none = {0};
     const struct pst_device *device = r->device->mem.device;
@@ -110,9 +111,9 @@ static enum pst_status report_outcome(struct pst_rank *r)
     pst_readback_measure(&r->plan.layout, r->device);
     outcome.readback = pst_readback_to_host(&r->plan.layout, r->device);
     if (!r->step.reports_again)
-        take_timings(r);
-    note_kernel_fault(r, outcome.readback.fault);
-    note_device(r);
+        record_timings(r);
+    record_kernel_fault(r, outcome.readback.fault);
+    record_device(r);
     outcome.fault = r->step.error;
     outcome.microbatch = r->step.fault_microbatch;
     if (r->step.updated != 0)
@@ -195,7 +196,7 @@ static enum pst_status end_step(struct pst_rank *r)
     if (r->step.optim.used &&
         r->device->mem.device->poll(&r->device->mem, &r->step.optim.end) ==
             PST_OK)
-        take_optim(r);
+        record_optim(r);
     pst_ring_end(&r->step.ring, pst_now());
     return PST_OK;
 }
@@ -236,5 +237,5 @@ void pst_rank_await(struct pst_rank *r)
 {
     if (r->step.optim.used &&
         pst_device_await(&r->device->mem, &r->step.optim.end) == PST_OK)
-        take_optim(r);
+        record_optim(r);
 }

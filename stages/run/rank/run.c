@@ -14,9 +14,9 @@
 #define PROGRESS_EVERY 0.0005
 
 /* Records the first fault that the host finds in a step, with its location. */
-static void note_fault(struct pst_rank *r, enum pst_error error,
-                       const struct pst_action *a, const char *what,
-                       const char *text)
+static void record_fault(struct pst_rank *r, enum pst_error error,
+                         const struct pst_action *a, const char *what,
+                         const char *text)
 {
     if (r->step.error != PST_E_NONE)
         return;
@@ -179,7 +179,7 @@ static void fill_input(struct pst_rank *r, const struct pst_action *a,
                             instr->index, instr->to);
         return;
     }
-    note_fault(r, pst_rank_input_error(&diag), a, "input data", diag.text);
+    record_fault(r, pst_rank_input_error(&diag), a, "input data", diag.text);
 }
 
 static void seed_loss_grad(struct pst_rank *r, const struct pst_instr *instr)
@@ -305,7 +305,7 @@ static void end_wait(struct pst_rank *r)
     r->step.waiting_since = 0;
 }
 
-static void note_wait(struct pst_rank *r, enum pst_status status)
+static void record_wait(struct pst_rank *r, enum pst_status status)
 {
     if (status != PST_AGAIN && r->step.waiting_since != 0)
         end_wait(r);
@@ -331,7 +331,8 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
     r->step.times.wait_other += pst_now() - begin;
     fault = pst_stash_fault(&r->stash);
     if (fault != NULL)
-        note_fault(r, pst_rank_input_error(fault), &x->a, "stash", fault->text);
+        record_fault(r, pst_rank_input_error(fault), &x->a, "stash",
+                     fault->text);
 }
 
 static enum pst_status run_compute(struct pst_rank *r,
@@ -343,7 +344,7 @@ static enum pst_status run_compute(struct pst_rank *r,
 
     if (begins && !is_ready(x))
         return PST_AGAIN;
-    note_wait(r, PST_OK); /* computing does not count as waiting */
+    record_wait(r, PST_OK); /* computing does not count as waiting */
     if (begins && r->stash.layout != NULL)
         await_stash(r, x);
     r->step.last_progress = pst_now();
@@ -488,7 +489,7 @@ static enum pst_status run_next(struct pst_rank *r)
         /* compute actions report progress for each kernel */
         pst_signs_count_progress(&r->signs);
     }
-    note_wait(r, status);
+    record_wait(r, status);
     r->step.pc++;
     return PST_OK;
 }
@@ -523,7 +524,7 @@ enum pst_status pst_rank_advance(struct pst_rank *r)
         status = pst_traffic_poll(&r->traffic);
     while (status == PST_OK && r->step.phase != PST_RANK_DONE) {
         status = advance_rank(r);
-        note_wait(r, status);
+        record_wait(r, status);
         if (status == PST_AGAIN) {
             /* Polls once more: the message may have arrived meanwhile. */
             unsigned before = r->traffic.n_active;

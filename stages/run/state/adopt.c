@@ -297,9 +297,9 @@ struct adoption {
     struct pst_arena arena;
 };
 
-static enum pst_status note_optim_state(void *ctx, struct pst_rank *r,
-                                        const struct pst_entry *entry,
-                                        struct pst_diag *diag)
+static enum pst_status record_optim_state(void *ctx, struct pst_rank *r,
+                                          const struct pst_entry *entry,
+                                          struct pst_diag *diag)
 {
     struct adoption *a = ctx;
     struct pst_entry *copy;
@@ -335,7 +335,7 @@ static const struct pst_entry *find_entry(const struct adoption *a,
     return ret;
 }
 
-static enum pst_status take_entry(void *ctx, struct pst_rank *r,
+static enum pst_status copy_entry(void *ctx, struct pst_rank *r,
                                   const struct pst_entry *entry,
                                   struct pst_diag *diag)
 {
@@ -566,11 +566,11 @@ enum pst_status pst_engine_copy_state(struct pst_engine *to,
         a.old = from->ranks[i];
         pst_arena_init(&a.arena, TAG);
         pst_map_init(&a.entries, TAG);
-        status = pst_each_entry(from, from->ranks[i], false, note_optim_state,
+        status = pst_each_entry(from, from->ranks[i], false, record_optim_state,
                                 &a, diag);
         if (status == PST_OK)
             status =
-                pst_each_entry(to, to->ranks[i], false, take_entry, &a, diag);
+                pst_each_entry(to, to->ranks[i], false, copy_entry, &a, diag);
         pst_map_fini(&a.entries);
         pst_arena_fini(&a.arena);
     }

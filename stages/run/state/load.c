@@ -205,7 +205,7 @@ static void describe_other(const struct loader *l, struct pst_str *out)
 /* Sets engine->updates and engine->since from the checkpoint. Checkpoints of
  * older programs count steps instead of updates, and for them `since` comes
  * from the plan. Optimizer states that the checkpoint lacks start now. */
-static void take_counts(struct pst_engine *engine, const struct loader *l)
+static void read_counts(struct pst_engine *engine, const struct loader *l)
 {
     const struct pst_checkpoint *ckpt = l->ckpt;
 
@@ -287,7 +287,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
     if (status == PST_OK && choice->begun != NULL)
         *choice->begun = true;
     if (status == PST_OK)
-        take_counts(engine, &l);
+        read_counts(engine, &l);
     if (status == PST_OK && pst_engine_is_zero(engine))
         describe_other(&l, choice->differs);
     if (status == PST_OK)

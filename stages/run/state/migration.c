@@ -16,9 +16,9 @@ struct end {
 
 /* Sets e to what a replica has of a state whose optimizer keeps parameters
  * whole: all of it, or nothing. */
-static void take_whole_state(const struct pst_engine *engine,
-                             const struct pst_migration *p, unsigned param,
-                             struct end *e)
+static void set_whole_state(const struct pst_engine *engine,
+                            const struct pst_migration *p, unsigned param,
+                            struct end *e)
 {
     struct pst_meta meta;
     const bool is_there = pst_optim_state(
@@ -47,7 +47,7 @@ static struct end end_of(const struct pst_engine *engine,
                         replica, &e.begin, &e.n);
     if (p->state >= 0 &&
         pst_role_is_whole(pst_rank_role(engine->ranks[0]), (unsigned)param))
-        take_whole_state(engine, p, (unsigned)param, &e);
+        set_whole_state(engine, p, (unsigned)param, &e);
     if (e.rank == NULL)
         return e;
     at = pst_layout_param(pst_rank_layout(e.rank), (unsigned)param);

@@ -244,7 +244,7 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum pst_status take_record(const struct file *file, const char *path,
+static enum pst_status read_record(const struct file *file, const char *path,
                                    struct pst_flight_log *ret,
                                    struct pst_diag *diag)
 {
@@ -292,7 +292,7 @@ enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
     if (status == PST_OK)
         status = pst_file_read_at(&file, 0, copy, sizeof(*copy), diag);
     if (status == PST_OK)
-        status = take_record(copy, path, ret, diag);
+        status = read_record(copy, path, ret, diag);
     pst_file_close(&file);
     pst_free(copy);
     return status;

@@ -41,9 +41,9 @@ static enum pst_status record_candidate(struct pst_search *x,
 
 /* Records that a schedule does not support the numbers, placement or model,
  * which is not an error. */
-static enum pst_status note_impossible(struct pst_search *x, const char *name,
-                                       enum pst_status status,
-                                       const struct pst_diag *why)
+static enum pst_status record_impossible(struct pst_search *x, const char *name,
+                                         enum pst_status status,
+                                         const struct pst_diag *why)
 {
     return status == PST_ERR_NOMEM
                ? pst_diag_nomem(x->diag, 0)
@@ -96,7 +96,7 @@ enum pst_status pst_search_evaluate(struct pst_search *x,
         pst_schedule_free(sched);
         if (x->why.status == PST_OK)
             x->why = why;
-        return note_impossible(x, name, status, &why);
+        return record_impossible(x, name, status, &why);
     }
     c.possible = true;
     c.fits = x->o->memory_limit <= 0.0 || c.peak <= x->o->memory_limit;
@@ -126,7 +126,7 @@ static enum pst_status simulate_named(struct pst_search *x)
         if (status == PST_OK)
             status = pst_search_evaluate(x, sched, rows[i].name, text.text);
         else
-            status = note_impossible(x, rows[i].name, status, &why);
+            status = record_impossible(x, rows[i].name, status, &why);
         pst_str_fini(&text);
     }
     return status;

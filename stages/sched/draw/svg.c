@@ -155,7 +155,7 @@ static double row_height(const struct pst_timeline *t)
     return ROW + (t->levels.n ? MEMORY : 0.0) + GAP;
 }
 
-static void note_stages(struct picture *p, const struct pst_timeline *t)
+static void record_stages(struct picture *p, const struct pst_timeline *t)
 {
     for (size_t i = 0; i < PST_COUNT(p->first_stage); i++)
         p->first_stage[i] = -1;
@@ -177,7 +177,7 @@ static double add_timeline(struct picture *p, const struct pst_timeline *t,
 {
     const double height = row_height(t), most = most_bytes(t, -1);
 
-    note_stages(p, t);
+    record_stages(p, t);
     pst_timeline_shares(t, shares);
     pst_str_addf(p->out, "<text class=\"h\" x=\"%.0f\" y=\"%.1f\">", LEFT,
                  y + HEADER - 8.0);

@@ -22,7 +22,7 @@ struct reader {
     struct pst_diag *diag;
 };
 
-static enum pst_status note_stage(struct reader *r, int stage, size_t column)
+static enum pst_status record_stage(struct reader *r, int stage, size_t column)
 {
     while (r->rank_of.n <= (size_t)stage)
         if (!pst_vec_push(PST_TAG_PLAN, &r->rank_of, -1))
@@ -67,7 +67,7 @@ static enum pst_status read_cell(struct reader *r, const char *text, size_t len,
         r->sched->messages |= pst_action_has_peer(a[i].kind);
         r->sched->train |= a[i].kind >= PST_ACT_B && a[i].kind <= PST_ACT_W;
         if (a[i].kind != PST_ACT_IDLE)
-            status = note_stage(r, a[i].stage, column);
+            status = record_stage(r, a[i].stage, column);
         if (a[i].microbatch >= PST_MAX_MICROBATCHES)
             return pst_diag_set(r->diag, PST_E_SCHEDULE_CSV,
                                 "%s line %u, column %zu: microbatch %d is "

@@ -69,7 +69,7 @@ struct use_ctx {
     bool list;    /* fill in `uses`; otherwise only count them */
 };
 
-static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
     struct use use = {(*slot)->id, 0};
@@ -95,7 +95,7 @@ static size_t visit_uses(struct balance *b, size_t *last, bool list)
 
         b->uses_of[i] = u.n;
         u.node = i;
-        pst_node_uses(node, note_use, &u);
+        pst_node_uses(node, record_use, &u);
         for (unsigned k = 0; k < node->n_outs; k++)
             last[node->outs[k]->id] = i + 1;
     }

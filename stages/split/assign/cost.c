@@ -87,8 +87,8 @@ static enum pst_status add_modules(struct pst_splitter *s,
     return PST_OK;
 }
 
-static bool take_call(struct pst_splitter *s, const struct pst_split_cost *item,
-                      struct groups *g)
+static bool record_call(struct pst_splitter *s,
+                        const struct pst_split_cost *item, struct groups *g)
 {
     const struct pst_module_call *call =
         pst_graph_named_call(s->graph, item->name);
@@ -100,8 +100,8 @@ static bool take_call(struct pst_splitter *s, const struct pst_split_cost *item,
     return true;
 }
 
-static bool take_node(struct pst_splitter *s, const struct pst_split_cost *item,
-                      struct groups *g)
+static bool record_node(struct pst_splitter *s,
+                        const struct pst_split_cost *item, struct groups *g)
 {
     const struct pst_value *value = pst_graph_find(s->graph, item->name);
     size_t i = 0;
@@ -126,9 +126,9 @@ static bool is_known(const struct pst_splitter *s, const char *name)
 
 /* Records the measured times. Nodes and calls with their own times are not part
  * of their module's group. */
-static enum pst_status take_times(struct pst_splitter *s,
-                                  const struct pst_cost_model *cost,
-                                  struct groups *g)
+static enum pst_status record_times(struct pst_splitter *s,
+                                    const struct pst_cost_model *cost,
+                                    struct groups *g)
 {
     const struct pst_split_options *o = s->options;
     enum pst_status status;
@@ -140,8 +140,9 @@ static enum pst_status take_times(struct pst_splitter *s,
                 "the cost of \"%.200s\" is not a time in seconds",
                 o->costs[i].name);
     for (size_t i = 0; i < o->n_costs; i++)
-        if (!is_known(s, o->costs[i].name) && !take_call(s, &o->costs[i], g) &&
-            !take_node(s, &o->costs[i], g))
+        if (!is_known(s, o->costs[i].name) &&
+            !record_call(s, &o->costs[i], g) &&
+            !record_node(s, &o->costs[i], g))
             return pst_cuts_unknown(s, o->costs[i].name, "cost of");
     status = add_modules(s, cost, g);
     for (size_t i = 0; i < o->n_costs && status == PST_OK; i++) {
@@ -202,7 +203,7 @@ static enum pst_status apply_measurements(struct pst_splitter *s,
     g.of_call = pst_calloc(TAG, s->graph->calls.n, sizeof(*g.of_call));
     pst_map_init(&g.modules, TAG);
     status = g.of_node != NULL && g.of_call != NULL
-                 ? take_times(s, cost, &g)
+                 ? record_times(s, cost, &g)
                  : pst_diag_nomem(s->diag, 0);
     if (status == PST_OK)
         assign_seconds(s, cost, &g);

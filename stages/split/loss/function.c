@@ -337,9 +337,9 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     return status;
 }
 
-static enum pst_status note_loss(struct pst_loss_adder *a,
-                                 const struct pst_meta *x,
-                                 const struct pst_value *target)
+static enum pst_status record_loss(struct pst_loss_adder *a,
+                                   const struct pst_meta *x,
+                                   const struct pst_value *target)
 {
     char have[PST_META_TEXT], want[PST_META_TEXT];
 
@@ -387,5 +387,5 @@ enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
     x = a.x->meta;
     target = a.target;
     status = add_nodes(&a, dim);
-    return status != PST_OK ? status : note_loss(&a, &x, target);
+    return status != PST_OK ? status : record_loss(&a, &x, target);
 }

@@ -51,7 +51,7 @@ static void skip_blanks(struct reader *r)
         r->at++;
 }
 
-static bool take_char(struct reader *r, char c)
+static bool accept_char(struct reader *r, char c)
 {
     skip_blanks(r);
     if (*r->at != c)
@@ -80,7 +80,7 @@ static enum pst_status read_key(struct reader *r, const char **ret)
     if (*ret == NULL)
         return pst_diag_nomem(r->s->diag, 0);
     r->at = end + 1;
-    return take_char(r, ':') ? PST_OK : report_malformed(r);
+    return accept_char(r, ':') ? PST_OK : report_malformed(r);
 }
 
 static enum pst_status read_items(struct reader *r, struct mirror *m,
@@ -88,7 +88,7 @@ static enum pst_status read_items(struct reader *r, struct mirror *m,
 {
     struct mirror **tail = &m->first;
 
-    while (!take_char(r, close)) {
+    while (!accept_char(r, close)) {
         const char *key = NULL;
         enum pst_status status = PST_OK;
 
@@ -101,8 +101,8 @@ static enum pst_status read_items(struct reader *r, struct mirror *m,
         (*tail)->key = key;
         tail = &(*tail)->next;
         m->n++;
-        if (!take_char(r, ',')) {
-            if (take_char(r, close))
+        if (!accept_char(r, ',')) {
+            if (accept_char(r, close))
                 break;
             return report_malformed(r);
         }
@@ -132,13 +132,13 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
         return report_malformed(r);
     skip_blanks(r);
     m->text = r->at;
-    if (take_char(r, '(')) {
+    if (accept_char(r, '(')) {
         m->kind = SEQUENCE;
         status = read_items(r, m, ')');
-    } else if (take_char(r, '[')) {
+    } else if (accept_char(r, '[')) {
         m->kind = SEQUENCE;
         status = read_items(r, m, ']');
-    } else if (take_char(r, '{')) {
+    } else if (accept_char(r, '{')) {
         m->kind = DICT;
         status = read_items(r, m, '}');
     } else {

@@ -127,8 +127,8 @@ static enum pst_status write_params(struct pst_plan *plan, unsigned stage,
 }
 
 /* Records the size and digest of the weights file in the stage. */
-static enum pst_status note_weights(struct pst_stage *stage, const char *path,
-                                    struct pst_diag *diag)
+static enum pst_status record_weights(struct pst_stage *stage, const char *path,
+                                      struct pst_diag *diag)
 {
     struct pst_file file;
     enum pst_status status = pst_file_open(path, &file, diag);
@@ -158,7 +158,7 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
     /* A loaded plan has read its old file completely by now, and does not
      * compare that file's digest again. */
     if (status == PST_OK)
-        status = note_weights(&plan->stages.at[stage], path.text, diag);
+        status = record_weights(&plan->stages.at[stage], path.text, diag);
     pst_safetensors_writer_free(w);
     pst_str_fini(&path);
     return status;

@@ -69,12 +69,12 @@ static enum pst_status no_memory(const struct unpacker *u)
 }
 
 /* Copies a string into the plan's arena; NULL becomes "". */
-static const char *keep(struct unpacker *u, const char *text)
+static const char *copy_text(struct unpacker *u, const char *text)
 {
     return pst_arena_strdup(&u->plan->arena, text == NULL ? "" : text);
 }
 
-static bool take_meta(const Penstock__Plan__Meta *pb, struct pst_meta *ret)
+static bool unpack_meta(const Penstock__Plan__Meta *pb, struct pst_meta *ret)
 {
     enum pst_dtype dtype = PST_F32;
 
@@ -87,8 +87,8 @@ static bool take_meta(const Penstock__Plan__Meta *pb, struct pst_meta *ret)
     return pst_meta_check(ret, NULL) == PST_OK;
 }
 
-static enum pst_status take_stage(struct unpacker *u, size_t i,
-                                  const Penstock__Plan__Stage *pb)
+static enum pst_status unpack_stage(struct unpacker *u, size_t i,
+                                    const Penstock__Plan__Stage *pb)
 {
     struct pst_stage stage = {.index = (unsigned)i};
     enum pst_status status = pst_graph_parse(pb->graph, &stage.graph, u->diag);
@@ -101,7 +101,7 @@ static enum pst_status take_stage(struct unpacker *u, size_t i,
         pst_graph_free(stage.graph);
         return no_memory(u);
     }
-    stage.weights = keep(u, pb->weights);
+    stage.weights = copy_text(u, pb->weights);
     stage.weights_size = pb->weights_size;
     stage.inputs = pst_arena_calloc(&u->plan->arena, pb->n_inputs + 1,
                                     sizeof(*stage.inputs));
@@ -123,8 +123,8 @@ static enum pst_status take_stage(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
-static enum pst_status take_edge(struct unpacker *u, size_t i,
-                                 const Penstock__Plan__Edge *pb)
+static enum pst_status unpack_edge(struct unpacker *u, size_t i,
+                                   const Penstock__Plan__Edge *pb)
 {
     struct pst_edge edge = {.id = (unsigned)i,
                             .from_stage = pb->from_stage,
@@ -133,11 +133,11 @@ static enum pst_status take_edge(struct unpacker *u, size_t i,
                             .to_input = pb->to_input,
                             .grad_parts = pb->grad_parts};
 
-    if (!take_meta(pb->meta, &edge.meta))
+    if (!unpack_meta(pb->meta, &edge.meta))
         return bad(u, "shape of edge", i);
-    edge.value = keep(u, pb->value);
+    edge.value = copy_text(u, pb->value);
     if (pb->carries[0] != '\0') {
-        edge.carries = keep(u, pb->carries);
+        edge.carries = copy_text(u, pb->carries);
         if (edge.carries == NULL)
             return no_memory(u);
     }
@@ -148,8 +148,8 @@ static enum pst_status take_edge(struct unpacker *u, size_t i,
 
 /* Parses an expression and prints it again, which makes the text canonical;
  * NULL for "". */
-static enum pst_status take_expr(struct unpacker *u, const char *text,
-                                 const char **ret)
+static enum pst_status unpack_expr(struct unpacker *u, const char *text,
+                                   const char **ret)
 {
     const struct pst_expr *expr;
     enum pst_status status;
@@ -163,7 +163,7 @@ static enum pst_status take_expr(struct unpacker *u, const char *text,
     return status;
 }
 
-static enum pst_status take_symbols(struct unpacker *u, const pb_plan *pb)
+static enum pst_status unpack_symbols(struct unpacker *u, const pb_plan *pb)
 {
     struct pst_symbols *symbols = &u->plan->symbols;
     enum pst_status status = PST_OK;
@@ -176,7 +176,7 @@ static enum pst_status take_symbols(struct unpacker *u, const pb_plan *pb)
     for (size_t i = 0; i < pb->n_ranges && status == PST_OK; i++) {
         const char *expr;
 
-        status = take_expr(u, pb->ranges[i]->expr, &expr);
+        status = unpack_expr(u, pb->ranges[i]->expr, &expr);
         if (status == PST_OK && expr == NULL)
             status = bad(u, "range", i);
         if (status == PST_OK)
@@ -184,15 +184,15 @@ static enum pst_status take_symbols(struct unpacker *u, const pb_plan *pb)
                                        pb->ranges[i]->max, u->diag);
     }
     if (status == PST_OK && pb->fixed != NULL && pb->fixed[0] != '\0') {
-        u->plan->fixed = keep(u, pb->fixed);
+        u->plan->fixed = copy_text(u, pb->fixed);
         status = u->plan->fixed == NULL ? no_memory(u) : PST_OK;
     }
     return status;
 }
 
-static enum pst_status take_dims(struct unpacker *u, size_t i,
-                                 const Penstock__Plan__PlanInput *pb,
-                                 struct pst_plan_input *ret)
+static enum pst_status unpack_dims(struct unpacker *u, size_t i,
+                                   const Penstock__Plan__PlanInput *pb,
+                                   struct pst_plan_input *ret)
 {
     enum pst_status status = PST_OK;
     const char **dims;
@@ -208,31 +208,31 @@ static enum pst_status take_dims(struct unpacker *u, size_t i,
     if (dims == NULL)
         return no_memory(u);
     for (size_t d = 0; d < pb->n_dims && status == PST_OK; d++)
-        status = take_expr(u, pb->dims[d], &dims[d]);
+        status = unpack_expr(u, pb->dims[d], &dims[d]);
     ret->dims = dims;
     return status;
 }
 
-static enum pst_status take_input(struct unpacker *u, size_t i,
-                                  const Penstock__Plan__PlanInput *pb)
+static enum pst_status unpack_input(struct unpacker *u, size_t i,
+                                    const Penstock__Plan__PlanInput *pb)
 {
     struct pst_plan_input input = {0};
     enum pst_status status;
 
-    if (!take_meta(pb->meta, &input.meta))
+    if (!unpack_meta(pb->meta, &input.meta))
         return bad(u, "shape of input", i);
-    status = take_dims(u, i, pb, &input);
+    status = unpack_dims(u, i, pb, &input);
     if (status != PST_OK)
         return status;
-    input.name = keep(u, pb->name);
+    input.name = copy_text(u, pb->name);
     if (input.name == NULL || !pst_vec_push(TAG, &u->plan->inputs, input))
         return no_memory(u);
     return PST_OK;
 }
 
-static bool take_literal(struct unpacker *u,
-                         const Penstock__Plan__PlanOutput *pb,
-                         struct pst_arg *ret)
+static bool unpack_literal(struct unpacker *u,
+                           const Penstock__Plan__PlanOutput *pb,
+                           struct pst_arg *ret)
 {
     switch (pb->literal_case) {
     case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_NONE:
@@ -252,15 +252,15 @@ static bool take_literal(struct unpacker *u,
         return true;
     case PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_STRING_VALUE:
         ret->kind = PST_ARG_STRING;
-        ret->s = keep(u, pb->string_value);
+        ret->s = copy_text(u, pb->string_value);
         return ret->s != NULL;
     default:
         return false;
     }
 }
 
-static enum pst_status take_output(struct unpacker *u, size_t i,
-                                   const Penstock__Plan__PlanOutput *pb)
+static enum pst_status unpack_output(struct unpacker *u, size_t i,
+                                     const Penstock__Plan__PlanOutput *pb)
 {
     struct pst_plan_output output = {.stage = pb->stage, .output = pb->output};
     enum pst_status status;
@@ -268,24 +268,24 @@ static enum pst_status take_output(struct unpacker *u, size_t i,
 
     output.is_tensor =
         pb->literal_case == PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL__NOT_SET;
-    if (output.is_tensor ? !take_meta(pb->meta, &output.meta)
-                         : !take_literal(u, pb, &output.literal))
+    if (output.is_tensor ? !unpack_meta(pb->meta, &output.meta)
+                         : !unpack_literal(u, pb, &output.literal))
         return bad(u, "output", i);
-    status = take_expr(u, pb->expr, &expr);
+    status = unpack_expr(u, pb->expr, &expr);
     if (status == PST_OK && expr != NULL)
         status = pst_exprs_copy(&u->plan->arena, &expr, 1,
                                 &output.literal.exprs, u->diag);
     if (status != PST_OK)
         return status;
-    output.path = keep(u, pb->path);
+    output.path = copy_text(u, pb->path);
     if (output.path == NULL || !pst_vec_push(TAG, &u->plan->outputs, output))
         return no_memory(u);
     return PST_OK;
 }
 
-static enum pst_status take_windows(struct unpacker *u, size_t i,
-                                    const Penstock__Plan__Param *pb,
-                                    struct pst_plan_param *param)
+static enum pst_status unpack_windows(struct unpacker *u, size_t i,
+                                      const Penstock__Plan__Param *pb,
+                                      struct pst_plan_param *param)
 {
     if (pb->n_windows > MAX_COUNT)
         return bad(u, "parameter", i);
@@ -299,25 +299,25 @@ static enum pst_status take_windows(struct unpacker *u, size_t i,
         struct pst_named_window *w = &param->windows[k];
 
         w->offset = pb->windows[k]->offset;
-        w->fqn = keep(u, pb->windows[k]->fqn);
+        w->fqn = copy_text(u, pb->windows[k]->fqn);
         if (w->fqn == NULL)
             return no_memory(u);
-        if (!take_meta(pb->windows[k]->meta, &w->meta))
+        if (!unpack_meta(pb->windows[k]->meta, &w->meta))
             return bad(u, "window of parameter", i);
     }
     return PST_OK;
 }
 
 /* Reads the 16-bit dtype that an f32 parameter is rounded to. */
-static bool take_rounds(uint32_t code, struct pst_plan_param *param)
+static bool unpack_rounds(uint32_t code, struct pst_plan_param *param)
 {
     return pst_dtype_from_pt2(code, &param->rounds) &&
            (param->rounds == PST_BF16 || param->rounds == PST_F16) &&
            param->meta.dtype == PST_F32;
 }
 
-static enum pst_status take_param(struct unpacker *u, size_t i,
-                                  const Penstock__Plan__Param *pb)
+static enum pst_status unpack_param(struct unpacker *u, size_t i,
+                                    const Penstock__Plan__Param *pb)
 {
     static const enum pst_value_kind kinds[] = {
         PST_VALUE_PARAM, PST_VALUE_BUFFER, PST_VALUE_CONST};
@@ -334,17 +334,17 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
     enum pst_status status;
 
     if ((unsigned)pb->kind >= PST_COUNT(kinds) ||
-        !take_meta(pb->meta, &param.meta) ||
+        !unpack_meta(pb->meta, &param.meta) ||
         !pst_meta_is_contiguous(&param.meta) || pb->n_aliases > MAX_COUNT ||
         pb->n_stages > MAX_COUNT || pb->n_uses != pb->n_stages)
         return bad(u, "parameter", i);
     param.rounded = pb->rounds != 0;
-    if (param.rounded && !take_rounds(pb->rounds, &param))
+    if (param.rounded && !unpack_rounds(pb->rounds, &param))
         return bad(u, "parameter", i);
     if (param.is_complex && !pb->nameless && !pst_meta_is_pairs(&param.meta))
         return bad(u, "parameter", i);
     param.kind = kinds[pb->kind];
-    param.fqn = keep(u, pb->fqn);
+    param.fqn = copy_text(u, pb->fqn);
     param.aliases = pst_arena_calloc(arena, pb->n_aliases + 1, sizeof(char *));
     param.stages =
         pst_arena_calloc(arena, pb->n_stages + 1, sizeof(*param.stages));
@@ -353,11 +353,11 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
         param.uses == NULL)
         return no_memory(u);
     for (size_t k = 0; k < pb->n_aliases; k++) {
-        param.aliases[k] = keep(u, pb->aliases[k]);
+        param.aliases[k] = copy_text(u, pb->aliases[k]);
         if (param.aliases[k] == NULL)
             return no_memory(u);
     }
-    status = take_windows(u, i, pb, &param);
+    status = unpack_windows(u, i, pb, &param);
     if (status != PST_OK)
         return status;
     if (pb->n_stages > 0)
@@ -367,9 +367,9 @@ static enum pst_status take_param(struct unpacker *u, size_t i,
     return pst_vec_push(TAG, &u->plan->params, param) ? PST_OK : no_memory(u);
 }
 
-static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
+static enum pst_status unpack_head(struct unpacker *u, const pb_plan *pb)
 {
-    u->plan->name = keep(u, pb->name);
+    u->plan->name = copy_text(u, pb->name);
     if (u->plan->name == NULL)
         return no_memory(u);
     if ((strlen(pb->model_digest) != sizeof(u->plan->model_digest) - 1 &&
@@ -384,16 +384,17 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
     u->plan->loss = pb->loss;
     u->plan->evaluates = pb->evaluates;
     u->plan->writes = pb->writes;
-    u->plan->loss_fn = pb->loss_fn[0] != '\0' ? keep(u, pb->loss_fn) : NULL;
+    u->plan->loss_fn =
+        pb->loss_fn[0] != '\0' ? copy_text(u, pb->loss_fn) : NULL;
     if (pb->loss_fn[0] != '\0' && u->plan->loss_fn == NULL)
         return no_memory(u);
     if (pb->lost[0] != '\0') {
-        u->plan->lost = keep(u, pb->lost);
+        u->plan->lost = copy_text(u, pb->lost);
         if (u->plan->lost == NULL)
             return no_memory(u);
     }
     for (size_t i = 0; i < pb->n_notes; i++) {
-        const char *note = keep(u, pb->notes[i]);
+        const char *note = copy_text(u, pb->notes[i]);
 
         if (note == NULL || !pst_vec_push(TAG, &u->plan->notes, note))
             return no_memory(u);
@@ -414,26 +415,26 @@ static enum pst_status check_plugins(struct unpacker *u, const pb_plan *pb)
     return status;
 }
 
-static enum pst_status take_plan(struct unpacker *u, const pb_plan *pb)
+static enum pst_status unpack_plan(struct unpacker *u, const pb_plan *pb)
 {
-    enum pst_status status = take_head(u, pb);
+    enum pst_status status = unpack_head(u, pb);
 
     if (status == PST_OK)
         status = check_plugins(u, pb);
     if (status == PST_OK && pb->n_stages > PST_PLAN_MAX_STAGES)
         status = bad(u, "number of stages", pb->n_stages);
     if (status == PST_OK)
-        status = take_symbols(u, pb);
+        status = unpack_symbols(u, pb);
     for (size_t i = 0; i < pb->n_stages && status == PST_OK; i++)
-        status = take_stage(u, i, pb->stages[i]);
+        status = unpack_stage(u, i, pb->stages[i]);
     for (size_t i = 0; i < pb->n_edges && status == PST_OK; i++)
-        status = take_edge(u, i, pb->edges[i]);
+        status = unpack_edge(u, i, pb->edges[i]);
     for (size_t i = 0; i < pb->n_inputs && status == PST_OK; i++)
-        status = take_input(u, i, pb->inputs[i]);
+        status = unpack_input(u, i, pb->inputs[i]);
     for (size_t i = 0; i < pb->n_outputs && status == PST_OK; i++)
-        status = take_output(u, i, pb->outputs[i]);
+        status = unpack_output(u, i, pb->outputs[i]);
     for (size_t i = 0; i < pb->n_params && status == PST_OK; i++)
-        status = take_param(u, i, pb->params[i]);
+        status = unpack_param(u, i, pb->params[i]);
     return status;
 }
 
@@ -446,8 +447,8 @@ static const struct pst_meta *find_meta(const struct unpacker *u,
 }
 
 /* Reads an adapter; the index of parameter names must exist. */
-static enum pst_status take_adapter(struct unpacker *u, size_t i,
-                                    const Penstock__Plan__Adapter *pb)
+static enum pst_status unpack_adapter(struct unpacker *u, size_t i,
+                                      const Penstock__Plan__Adapter *pb)
 {
     const struct pst_adapter adapter = {.module = pb->module,
                                         .weight = pb->weight,
@@ -486,11 +487,11 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
         status = pst_diag_set(diag, PST_E_PLAN_DAMAGED, "%s: not a plan",
                               PST_PLAN_FILE);
     else
-        status = take_plan(&u, pb);
+        status = unpack_plan(&u, pb);
     if (status == PST_OK)
         status = pst_plan_index(u.plan, diag);
     for (size_t i = 0; status == PST_OK && i < pb->n_adapters; i++)
-        status = take_adapter(&u, i, pb->adapters[i]);
+        status = unpack_adapter(&u, i, pb->adapters[i]);
     penstock__plan__plan__free_unpacked(pb, &allocator);
     if (status != PST_OK) {
         pst_plan_free(u.plan);

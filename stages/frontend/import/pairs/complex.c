@@ -251,11 +251,11 @@ static void promote_operands(struct pst_import *import,
 }
 
 /* Replaces complex operands by their real parts. */
-static void take_real_parts(struct pst_import *import,
-                            const struct pst_scope *scope,
-                            const struct pst_doc_node *node,
-                            const struct pst_target *target,
-                            struct pst_arg *args)
+static void use_real_parts(struct pst_import *import,
+                           const struct pst_scope *scope,
+                           const struct pst_doc_node *node,
+                           const struct pst_target *target,
+                           struct pst_arg *args)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
 
@@ -286,7 +286,7 @@ enum pst_status pst_import_pairs(struct pst_import *import,
     if (target->promotes)
         promote_operands(import, scope, node, target, args);
     if (target->real_parts)
-        take_real_parts(import, scope, node, target, args);
+        use_real_parts(import, scope, node, target, args);
     status = import->build.status;
     if (status == PST_OK && target->mover != NULL)
         status = pst_import_adapt_dims(import, target->mover, schema, args);
