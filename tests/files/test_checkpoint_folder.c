@@ -162,7 +162,7 @@ static void pins_and_removes(void **state)
 /* A checkpoint that cannot be read may be intact: it is neither skipped nor a
  * reason to remove anything. A folder in place of a file gives an I/O error
  * even to root. */
-static void tells_damage_from_errors(void **state)
+static void distinguishes_damage_from_errors(void **state)
 {
     char loop[] = "ck/step-00000002/manifest.json";
     char *text;
@@ -539,7 +539,7 @@ int main(void)
         cmocka_unit_test_teardown(keeps_what_was_good_of_a_step, clean),
         cmocka_unit_test_teardown(keeps_what_the_run_was_told, clean),
         cmocka_unit_test_teardown(pins_and_removes, clean),
-        cmocka_unit_test_teardown(tells_damage_from_errors, clean),
+        cmocka_unit_test_teardown(distinguishes_damage_from_errors, clean),
         cmocka_unit_test_teardown(removes_by_bytes, clean),
         cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
         cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),

@@ -551,7 +551,7 @@ static void tokens_and_their_successors(void **state)
 #define LARGE (2u << 20)
 
 /* If a file is truncated during use, the error text names it. */
-static void says_that_the_file_was_cut(void **state)
+static void reports_that_the_file_was_cut(void **state)
 {
     const struct pst_data_input batch = {"x", meta(PST_F32, 2, 2, 2), 0, 0,
                                          NULL};
@@ -767,7 +767,7 @@ int main(void)
         cmocka_unit_test(tokens_and_their_successors),
         cmocka_unit_test(looks_at_what_tokens_are),
         cmocka_unit_test(compares_with_the_vocabulary),
-        cmocka_unit_test(says_that_the_file_was_cut),
+        cmocka_unit_test(reports_that_the_file_was_cut),
         cmocka_unit_test(refuses_token_files_that_do_not_fit),
     };
 

@@ -375,7 +375,7 @@ static void continues_moved_files(void **state)
 
 /* Sources with the same name, or with the same end of a long name, keep their
  * own positions. */
-static void tells_sources_apart(void **state)
+static void keeps_sources_apart(void **state)
 {
     static char deep[2][400];
     char list[900], part[61];
@@ -592,7 +592,7 @@ int main(void)
         cmocka_unit_test(continues_a_blend),
         cmocka_unit_test(continues_each_source),
         cmocka_unit_test(continues_moved_files),
-        cmocka_unit_test(tells_sources_apart),
+        cmocka_unit_test(keeps_sources_apart),
         cmocka_unit_test(refuses_lists),
         cmocka_unit_test(reads_odd_names),
         cmocka_unit_test(refuses_tensors_that_differ),

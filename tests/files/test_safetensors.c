@@ -271,7 +271,7 @@ static void refuses_every_truncation(void **state)
 }
 
 /* A file that is truncated while it is open gives an error, not a signal. */
-static void says_that_a_file_was_cut(void **state)
+static void reports_that_a_file_was_cut(void **state)
 {
     const struct pst_safetensors_entry e = entry("x", PST_F32, 2, 2, 3, floats);
     const struct pst_safetensors_entry *x;
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(full_disk_keeps_the_old_file),
         cmocka_unit_test(refuses_damage),
         cmocka_unit_test(refuses_every_truncation),
-        cmocka_unit_test(says_that_a_file_was_cut),
+        cmocka_unit_test(reports_that_a_file_was_cut),
         cmocka_unit_test(survives_failing_memory),
     };
 

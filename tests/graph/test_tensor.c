@@ -92,7 +92,7 @@ static void broadcasts(void **state)
     assert_false(pst_meta_broadcast(&a, &b, &r));
 }
 
-static void tells_layouts(void **state)
+static void recognises_layouts(void **state)
 {
     struct pst_meta m = make(PST_F32, 3, 2, 3, 4);
 
@@ -285,7 +285,7 @@ int main(void)
         cmocka_unit_test(promotes_like_pytorch),
         cmocka_unit_test(names_and_codes_read_back),
         cmocka_unit_test(broadcasts),
-        cmocka_unit_test(tells_layouts),
+        cmocka_unit_test(recognises_layouts),
         cmocka_unit_test(refuses_impossible_metas),
         cmocka_unit_test(rounds_half_to_even),
         cmocka_unit_test(halves_read_back),

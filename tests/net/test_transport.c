@@ -123,7 +123,7 @@ static void keeps_order(void **state)
 /* Messages with different tags are kept apart when they are received in reverse
  * order. Half of the receives are posted before the sends; some tags are those
  * of edges. */
-static void tells_tags_apart(void **state)
+static void keeps_tags_apart(void **state)
 {
     static struct pst_request out[8][MANY], in[8][MANY];
     static int sent[8][MANY], got[8][MANY];
@@ -423,7 +423,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_order),
-        cmocka_unit_test(tells_tags_apart),
+        cmocka_unit_test(keeps_tags_apart),
         cmocka_unit_test(moves_big_and_empty_messages),
         cmocka_unit_test(notices_wrong_lengths),
         cmocka_unit_test(sees_changed_bits),

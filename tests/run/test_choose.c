@@ -43,7 +43,7 @@ static struct pst_exec_options as(struct pst_exec_options o,
     return o;
 }
 
-static void says_what_each_way_needs(void **state)
+static void reports_what_each_way_needs(void **state)
 {
     const struct pst_exec_options options = open_options(2, 12);
     struct pst_choices choices;
@@ -173,7 +173,7 @@ static void keeps_what_was_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_what_each_way_needs),
+        cmocka_unit_test(reports_what_each_way_needs),
         cmocka_unit_test(takes_what_fits),
         cmocka_unit_test(keeps_what_was_asked_for),
     };

@@ -98,7 +98,7 @@ static void draws_a_step(void **state)
 /* The bubble that a step reports is that of its timeline, whichever rank ends
  * last. The smallest difference of several steps counts, because the
  * optimizer's time is that of the step before. */
-static void tells_the_bubble(void **state)
+static void reports_the_bubble(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 4, 1, "sgd");
     double least = 1;
@@ -182,7 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cold_steps_do_not_count),
         cmocka_unit_test(draws_a_step),
-        cmocka_unit_test(tells_the_bubble),
+        cmocka_unit_test(reports_the_bubble),
         cmocka_unit_test(draws_replicas),
         cmocka_unit_test(measures_costs),
     };

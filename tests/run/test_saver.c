@@ -235,7 +235,7 @@ static void survives_want_of_memory(void **state)
     job_fini(&job);
 }
 
-static void says_that_a_copy_does_not_fit(void **state)
+static void reports_that_a_copy_does_not_fit(void **state)
 {
     static const char meminfo[] = "MemAvailable: 1 kB\n";
     struct pst_saver *s;
@@ -269,7 +269,7 @@ int main(void)
         cmocka_unit_test(another_folder_gets_the_same_state),
         cmocka_unit_test(one_at_a_time),
         cmocka_unit_test(survives_want_of_memory),
-        cmocka_unit_test(says_that_a_copy_does_not_fit),
+        cmocka_unit_test(reports_that_a_copy_does_not_fit),
     };
 
     return cmocka_run_group_tests(tests, folder_make, folder_remove);

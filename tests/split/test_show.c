@@ -57,7 +57,7 @@ static void expect_text(struct pst_str *got, const char *want)
     pst_str_fini(got);
 }
 
-static void tells_a_stage(void **state)
+static void reports_a_stage(void **state)
 {
     struct pst_str out = {0};
 
@@ -150,7 +150,7 @@ static long number(const json_t *object, const char *key)
     return (long)json_integer_value(json_object_get(object, key));
 }
 
-static void tells_programs_everything(void **state)
+static void reports_everything_to_programs(void **state)
 {
     struct pst_str out = {0};
     const json_t *list, *item;
@@ -193,10 +193,10 @@ static void tells_programs_everything(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_a_stage),
+        cmocka_unit_test(reports_a_stage),
         cmocka_unit_test(draws_dot),
         cmocka_unit_test(draws_svg),
-        cmocka_unit_test(tells_programs_everything),
+        cmocka_unit_test(reports_everything_to_programs),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

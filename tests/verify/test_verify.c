@@ -34,7 +34,7 @@ static void count_gradients(void *ctx, const char *text)
 }
 
 /* Long work is reported before it begins, gradient by gradient. */
-static void tells_what_it_does(void **state)
+static void reports_what_it_does(void **state)
 {
     unsigned told = 0;
     const struct pst_verify_watch watch = {count_gradients, &told};
@@ -349,7 +349,7 @@ static void makes_masks_up(void **state)
 }
 
 /* The loss has a jump at a weight of zeros. */
-static void tells_jumps(void **state)
+static void reports_jumps(void **state)
 {
     (void)state;
     expect_at_zero("  %y: bool[4, 3] = aten.gt.Scalar(%h, 0.0)"
@@ -721,7 +721,7 @@ static void survives_lack_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_what_it_does),
+        cmocka_unit_test(reports_what_it_does),
         cmocka_unit_test(joins_stages),
         cmocka_unit_test(finds_nothing_wrong),
         cmocka_unit_test(blames_the_data),
@@ -732,7 +732,7 @@ int main(void)
         cmocka_unit_test(draws_the_same_numbers),
         cmocka_unit_test(follows_steep_losses),
         cmocka_unit_test(makes_masks_up),
-        cmocka_unit_test(tells_jumps),
+        cmocka_unit_test(reports_jumps),
         cmocka_unit_test(refuses_narrow_gradients),
         cmocka_unit_test(finds_wrong_gradients),
         cmocka_unit_test(knows_kinks),

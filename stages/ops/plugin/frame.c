@@ -64,7 +64,7 @@ static void philox(const struct penstock_kernel_call *call, uint64_t block,
     pst_rng_philox(counter, key, ret);
 }
 
-static void give_stream(struct frame *f, const struct pst_call *c)
+static void set_stream(struct frame *f, const struct pst_call *c)
 {
     uint32_t stream[4];
 
@@ -117,7 +117,7 @@ static void frame_begin(struct frame *f, const struct pst_call *c)
     f->given.parallel_for = parallel_for;
     f->given.reason = f->reason;
     if (owner_of(c)->row->op.flags & PST_OP_RANDOM)
-        give_stream(f, c);
+        set_stream(f, c);
     f->given.host = f;
 }
 

@@ -318,7 +318,7 @@ static uint64_t read_events(int fd, uint64_t until)
 
 /* A watcher, and a client that requests the newest events, both learn how
  * many events could not be read back. */
-static void tells_what_cannot_be_read(void **state)
+static void reports_what_cannot_be_read(void **state)
 {
     /* A packed Frame{Request{id 3, GetLog{n 20}}}. */
     static const unsigned char newest[] = {8, 0, 0,    0, 0x12, 6,
@@ -356,7 +356,7 @@ static void tells_what_cannot_be_read(void **state)
 
 /* Events for a watcher that does not read stay in the history; it gets the
  * newest ones and the number of the others. */
-static void tells_what_was_missed(void **state)
+static void reports_what_was_missed(void **state)
 {
     enum { N = 20000 };
     const int fd = connect_one(true);
@@ -406,8 +406,9 @@ int main(void)
                                         stop),
         cmocka_unit_test_setup_teardown(ends_silence_and_half_frames, start,
                                         stop),
-        cmocka_unit_test_setup_teardown(tells_what_was_missed, start, stop),
-        cmocka_unit_test_setup_teardown(tells_what_cannot_be_read, start, stop),
+        cmocka_unit_test_setup_teardown(reports_what_was_missed, start, stop),
+        cmocka_unit_test_setup_teardown(reports_what_cannot_be_read, start,
+                                        stop),
     };
 
     return cmocka_run_group_tests_name("clients", tests, make_dir, remove_dir);

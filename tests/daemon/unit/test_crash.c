@@ -87,7 +87,7 @@ static void expect_line(char *how, int number, bool beside, const char *line)
     assert_string_equal(said, line);
 }
 
-static void tells_once_where_it_was(void **state)
+static void reports_once_where_it_was(void **state)
 {
     static const char whole[] =
         "penstockd: crash of rank 7 in step 12, action 1F3 (stage 1, "
@@ -145,7 +145,7 @@ static void outlives_its_flight_record(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tells_once_where_it_was),
+        cmocka_unit_test(reports_once_where_it_was),
         cmocka_unit_test(outlives_its_flight_record),
     };
 

@@ -362,7 +362,7 @@ static void saves_elsewhere_or_later(void **state)
 }
 
 /* A run that `penstock stop` ends from another shell exits with an error. */
-static void tells_when_another_stops_it(void **state)
+static void reports_when_another_stops_it(void **state)
 {
     pid_t pid;
 
@@ -424,7 +424,7 @@ static void measures_a_step(void **state)
 
 /* The log and the plan name the libraries of matrix products, also kernels that
  * OPENBLAS_CORETYPE has chosen. */
-static void tells_which_kernels_multiply(void **state)
+static void reports_which_kernels_multiply(void **state)
 {
     static const char *const plan = "penstock plan tiny.plan -n 2 -m 2";
     const char *before = getenv("OPENBLAS_CORETYPE");
@@ -711,12 +711,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(falls_back_to_a_good_one),
         cmocka_unit_test(names_a_bad_label),
         cmocka_unit_test(stops_in_order),
-        cmocka_unit_test(tells_when_another_stops_it),
+        cmocka_unit_test(reports_when_another_stops_it),
         cmocka_unit_test(ends_when_the_process_is_killed),
         cmocka_unit_test(refuses_bad_input),
         cmocka_unit_test(looks_at_plans),
         cmocka_unit_test(measures_a_step),
-        cmocka_unit_test(tells_which_kernels_multiply),
+        cmocka_unit_test(reports_which_kernels_multiply),
         cmocka_unit_test(takes_replicas),
         cmocka_unit_test(runs_lists_from_a_file),
         cmocka_unit_test(names_the_line_of_a_fault),

@@ -7,7 +7,7 @@
  *   F4     reads_of_nothing in tests/frontend/test_resize.c
  *   F5     other_faults in tests/frontend/test_resize.c
  *   F12-14 unshards_in_windows in tests/sched/test_passes.c,
- *          says_in_schedules_what_is_here in tests/run/shard/test_unshard.c
+ *          reports_in_schedules_what_is_here in tests/run/shard/test_unshard.c
  *   F15    divides_vectors, divides_rows, divides_with_the_same_bits in
  *          tests/run/shard/test_shard.c
  *   F17    tests/daemon/unshard.py

@@ -89,7 +89,7 @@ static void assert_lists(unsigned stages, const struct pst_exec_options *o,
     net_fini(&net);
 }
 
-static void says_in_schedules_what_is_here(void **state)
+static void reports_in_schedules_what_is_here(void **state)
 {
     struct pst_exec_options options = options_of(1, "gpipe", 2);
 
@@ -443,7 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_bits_for_every_window),
         cmocka_unit_test(has_more_groups_at_a_time),
-        cmocka_unit_test(says_in_schedules_what_is_here),
+        cmocka_unit_test(reports_in_schedules_what_is_here),
         cmocka_unit_test(gathers_as_bf16),
         cmocka_unit_test(gathers_bf16_for_every_cut),
         cmocka_unit_test(refuses_bf16_where_nothing_is_gathered),
