@@ -18,6 +18,8 @@ SETS = ["lr=0.003", "lr=0.05", "weight-decay=0.2", "clip-value=0.02",
 
 
 class Life(Job):
+    restarts = 0  # events of the supervisor before an event of the life
+
     # --- changes of numbers -------------------------------------------------
 
     def set(self, n):
@@ -251,12 +253,12 @@ class Life(Job):
             self.g.until(lambda: len(self.supervisor("job_restart")) >= 2,
                          "two restarts", self.run)
             self.seen = len(self.g.lines())
-        self.restarts = len(self.supervisor("job_restart"))
+        self.restarts += len(self.supervisor("job_restart"))
         self.died(happen)
 
     def supervisor(self, event):
         return [x for x in self.g.lines(name="supervisor")
-                if x["event"] == event][getattr(self, "restarts", 0):]
+                if x["event"] == event][self.restarts:]
 
     def launcher(self, n):
         """Kills mpirun; without it the rank."""
@@ -369,6 +371,30 @@ class Life(Job):
         os.rename(aside, ck)
         self.ask("checkpoint")
 
+    def missing(self, n):
+        """A rank is killed while the checkpoint folder is missing; it comes
+        back after a start without it."""
+        if not self.supervised or self.d.stays or self.d.fallback:
+            return
+        self.pause(n)
+        self.ask("checkpoint")
+        self.paused = False
+        self.ask("resume")
+        self.reach(n + 1)
+        ck, aside = self.g.path("ck"), self.g.path("ck.aside")
+        self.restarts += len(self.supervisor("job_restart"))
+
+        def happen():
+            os.rename(ck, aside)
+            os.kill(self.g.pid_of(0), signal.SIGKILL)
+            self.g.until(lambda: len(self.supervisor("job_restart")) >= 2,
+                         "a second start", self.run)
+            if os.path.isdir(ck):
+                raise Broken("a job that had checkpoints began anew")
+            os.rename(aside, ck)
+        self.g.note("mv ck ck.aside; kill -9 $(pid 0); sleep 1; mv ck.aside ck")
+        self.died(happen)
+
     def full(self, n):
         """No file can become longer than some bytes for a while, as on a full
         disk."""
@@ -425,7 +451,7 @@ class Life(Job):
                               "status", "beside", "refused", "stop", "stop",
                               "kill", "kill", "launcher", "client", "fault",
                               "fault", "away", "back", "full", "pin", "warned", "two",
-                              "torn", "twice"])
+                              "torn", "twice", "missing"])
 
     def live(self):
         """Lets the life happen. Returns False if it was refused."""

@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,14 +98,19 @@ def main():
     ask.add_argument("-v", "--verbose", action="store_true")
     options = ask.parse_args()
     os.makedirs(options.work, exist_ok=True)
+    # The jobs of a life must not outlive this process.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     found, count = collections.Counter(), collections.Counter()
     begin = time.monotonic()
     for k in range(options.number):
         if time.monotonic() - begin > options.seconds:
             break
-        found[one(options, options.seed + k, count)] += 1
+        try:
+            found[one(options, options.seed + k, count)] += 1
+        except KeyboardInterrupt:
+            break
         sys.stdout.flush()
-    n = sum(found.values())
+    n = max(sum(found.values()), 1)
     seconds = time.monotonic() - begin
     print(f"{seconds / n:.2f} s a life; " + ", ".join(
         f"{k} {v}" for k, v in count.most_common()))
