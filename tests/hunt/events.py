@@ -364,7 +364,9 @@ class Life(Job):
         if (done.returncode == 0) != self.d.fallback:
             raise Broken(f"code: checkpoint without a folder: "
                          f"{done.returncode} {done.out}{done.err}")
-        m = min(n + self.rng.randint(0, 2), self.d.steps - 1)
+        # A run that ends meanwhile, by --patience, loses its last checkpoint.
+        m = n if self.d.patience else min(n + self.rng.randint(0, 2),
+                                          self.d.steps - 1)
         self.pause(m)
         self.g.note("rm ck; mv ck.aside ck")
         os.remove(ck)

@@ -279,11 +279,12 @@ class Job:
 
     def plain(self):
         """Runs the plain form: one rank for each replica, the changes at their
-        steps."""
+        steps, in its run or, if options can say them, by resumes."""
         g, d = self.g, self.d
         words = ["run", f"m/{d.name}.pt2", *d.cut, *d.base, *d.evals,
                  "--steps", d.steps, "--checkpoint", "plain-ck", "--log-dir",
                  "plain-log", "--job", "plain", "--quiet", *d.plain_layout()]
+        resumes = are_options(d, self.changes) and d.some(.6)
         g.forget_place()
         steps = sorted({step for step, _ in self.changes})
         g.gate(0 if steps else 10 ** 9)
@@ -298,9 +299,17 @@ class Job:
                 raise Broken(f"plain: ended before step {step}: "
                              f"{done.out}{done.err}") from None
             pause_at(g, "plain", step)
-            for at, change in self.changes:
-                if at == step:
-                    g.do(*change, "--job", "plain")
+            of_step = [c for at, c in self.changes if at == step]
+            if resumes:
+                g.do("stop", "--job", "plain")
+                g.wait(run, "plain run")
+                for change in of_step:
+                    words = with_options(words, change)
+                g.forget_place()
+                run = g.start(*words, "--resume", PENSTOCK_GATE=g.path("gate"))
+                continue
+            for change in of_step:
+                g.do(*change, "--job", "plain")
             if "rollback" in d.base:
                 g.do("checkpoint", "--job", "plain")
             g.do("resume", "--job", "plain")
@@ -308,6 +317,29 @@ class Job:
         done = g.wait(run, "plain run")
         if done.returncode != 0:
             raise Broken(f"plain: {done.returncode}\n{done.out}{done.err}")
+
+
+def are_options(d, changes):
+    """True if a resume with other options has the bits of these changes."""
+    frozen = [w for _, w in changes if w[0] in ("freeze", "unfreeze")]
+    return (len(frozen) <= (0 if d.cut else 1) and
+            all(w[0] == "set" or w in frozen for _, w in changes) and
+            not any(x.startswith("microbatches") for _, w in changes
+                    for x in w))
+
+
+def with_options(words, change):
+    """Returns the command with what a change has set."""
+    if change[0] != "set":
+        return [*words, "--" + change[0], change[1]]
+    words = list(words)
+    for text in change[1:]:
+        key, value = text.split("=", 1)
+        if "--" + key in words and key != "group":
+            words[words.index("--" + key) + 1] = value
+        else:
+            words += ["--" + key, value]
+    return words
 
 
 def pause_at(g, name, n):
