@@ -118,7 +118,9 @@ def same_numbers(g, life):
 
 def best_is_best(g, life):
     found = evaluations(g.path("ck"))
-    if "--keep-best" not in life.d.evals or not found:
+    # --resume=STEP may leave no checkpoint of an evaluation that it keeps.
+    if "--keep-best" not in life.d.evals or not found or (
+            life.blind and life.went_back):
         return
     # An evaluation counts only with its checkpoint (docs/commands.md).
     failed = {int(x["step"]) for x in g.lines() if

@@ -446,6 +446,7 @@ class Life(Job):
             return
         self.course.append(f"  back to {step}")
         self.pins = {x for x in self.pins if x <= step}
+        self.went_back = True
         self.again(f"--resume={step}")
 
     EVENTS = (["set"] * 3 + ["freeze", "attr_set", "attr_cast", "attr_file"] +

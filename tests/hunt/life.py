@@ -31,6 +31,7 @@ class Job:
         self.pins = set()  # pinned steps
         self.evaluates = True  # this start has the options of evaluations
         self.blind = False  # a start had none
+        self.went_back = False  # to an older checkpoint, by --resume=STEP
         self.watching = None  # client that gets all events
         self.flag = g.path("flag")
         self.faulty_saves = True
