@@ -51,7 +51,9 @@ def files(root):
             path = os.path.join(folder, name)
             if name.endswith(TEXT) and name != "check-words.py":
                 with open(path, encoding="utf-8", errors="replace") as file:
-                    yield os.path.relpath(path, root), file.read()
+                    # below the mark there are names of libraries
+                    yield (os.path.relpath(path, root),
+                           file.read().split("<!-- table -->")[0])
 
 
 def line_of(text, at):
