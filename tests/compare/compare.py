@@ -406,8 +406,8 @@ def all_cases(full, seed):
               for way in ("exported", "products")]
     cases += [("narrow", "gemma2", "exported")]
     names = list(architectures.ARCHITECTURES)
-    for name in ("sequences", "columns"):
-        names.remove(name)  # the group "along" has these models
+    for name in ("sequences", "columns", "places"):
+        names.remove(name)  # other lines have these models
     if not full:
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
