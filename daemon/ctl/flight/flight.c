@@ -5,10 +5,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/ctl/flight/blame.h"
 #include "daemon/ctl/out.h"
@@ -30,10 +32,17 @@ static void logs_fini(struct logs *logs)
     pst_free(logs->at);
 }
 
-/* Stores the log of one rank; the first one determines the number of ranks. */
+/* Stores the log of one rank; the first one, that of rank 0 if it is there,
+ * determines the number of ranks. Later ranks are those of an earlier start
+ * that had more. */
 static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
                                const char *path, struct pst_diag *diag)
 {
+    if (logs->at != NULL && logs->at[0].at != NULL &&
+        log->rank >= logs->ranks) {
+        pst_free(log->at);
+        return PST_OK;
+    }
     if (logs->at == NULL && log->ranks <= MAX_RANKS) {
         logs->at = pst_calloc(PST_TAG_DAEMON, log->ranks, sizeof(*logs->at));
         if (logs->at == NULL)
@@ -75,13 +84,17 @@ static enum pst_status read_logs(const char *dir, bool before,
         before ? PST_FLIGHT_SUFFIX ".before" : PST_FLIGHT_SUFFIX;
     DIR *d = opendir(dir);
     const struct dirent *e;
+    char first[64];
     enum pst_status status = PST_OK;
 
     if (d == NULL)
         return pst_diag_errno(diag, errno, "cannot read %s", dir);
+    (void)snprintf(first, sizeof(first), "rank-0%s", suffix);
+    if (faccessat(dirfd(d), first, F_OK, 0) == 0)
+        status = read_log(dir, first, logs, diag);
     while (status == PST_OK && (e = readdir(d)) != NULL)
         if (pst_has_prefix(e->d_name, "rank-") &&
-            pst_has_suffix(e->d_name, suffix))
+            pst_has_suffix(e->d_name, suffix) && strcmp(e->d_name, first) != 0)
             status = read_log(dir, e->d_name, logs, diag);
     (void)closedir(d);
     if (status == PST_OK && logs->at == NULL)

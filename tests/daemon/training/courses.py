@@ -12,7 +12,9 @@ unread   the folder of checkpoints is missing when a run goes back to one, with
          and without a second folder
 adapters a cast that would give the two matrices of an adapter different dtypes
          is refused; one that does not can be resumed
+fewer    a run is resumed with fewer ranks in the same folder of logs
 """
+import json
 import math
 import os
 import struct
@@ -136,10 +138,17 @@ def adapters(b):
                "--checkpoint", name)
 
 
+def fewer(b):
+    b.call(*b.words("fewer", "-n", "2x1"))
+    b.call(*b.words("fewer", "--resume", "--steps", "9"))
+    ranks = json.loads(b.call("flight", "fewer-log", "--json"))["ranks"]
+    assert len(ranks) == 1, ranks
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*map(os.path.abspath, sys.argv[1:4]), folder) as b:
-        for part in inputs, unreported, unread, adapters:
+        for part in inputs, unreported, unread, adapters, fewer:
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
