@@ -81,6 +81,8 @@ class Ground(job.Bench):
             if bad in out + err:
                 raise Broken(f"{bad}: {process.args}\n{out}{err}")
         process.out, process.err = out, err
+        if "[job.missed]" in err and what != "run":
+            raise Gone(f"{what} was answered")
         return process
 
     def do(self, *words, codes=(0,), limit=LIMIT_S, **env):
