@@ -22,7 +22,7 @@ def main():
         bench = bits.Bench(penstock, drive, tiny, 16, folder)
         bits.train(bench, [])
         bits.gradients(bench)
-        bits.apart(bench, 1)
+        bits.check_split_steps(bench, 1)
         bits.forward(bench)
         bits.evaluate(bench, False)
     out = subprocess.run([cases, aliasing], check=True, capture_output=True,
