@@ -165,8 +165,11 @@ bool pstd_past_record_name(struct pstd_past *past,
     return true;
 }
 
-/* Owner of the checkpoint folder. OTHERS: another run's checkpoints are in it,
- * or those that this run had are missing. */
+/* Owner of the checkpoint folder, by the name of the run that is recorded in
+ * it. OURS: the name of this run, or none if this run is resumed. NOBODY: no
+ * name otherwise; or another run's, if there are no checkpoints, this run is
+ * not resumed, and none of its own is known. OTHERS: another run's in all other
+ * cases. */
 enum owner { NOBODY, OURS, OTHERS };
 
 /* True if the run has the name that its folders had before. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_COMMON_PLUGINS_H
 #define PENSTOCK_DAEMON_COMMON_PLUGINS_H
-/* The options of plugins. Any thread. */
+/* Applies the options --plugin and --check-plugins. Any thread. */
 #include "daemon/common/config.h"
 
 /* Loads the files of --plugin, before models and plans are opened; switches the

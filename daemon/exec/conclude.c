@@ -116,8 +116,9 @@ static enum pst_status measure_shares(struct pstd_session *s,
     return status;
 }
 
-/* Returns the seconds that a step of the newest size takes: the median, or, if
- * steps had other numbers of microbatches too, the mean by microbatches. */
+/* Returns the seconds of a step with the newest number of microbatches: the
+ * median if all steps had this number, else the mean time per microbatch times
+ * this number. */
 static double seconds_of_step(const struct pstd_session *s, double median)
 {
     const double each = (double)s->w->batch.microbatches;

@@ -62,7 +62,7 @@ enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
 /* Prints the canonical text of an expression, which parses back. */
 struct pst_str;
 void pst_expr_add(const struct pst_expr *expr, struct pst_str *out);
-/* Prints that text into the arena. */
+/* Sets *ret to the canonical text of the expression, in the arena. */
 enum pst_status pst_expr_print(struct pst_arena *arena,
                                const struct pst_expr *expr, const char **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;

@@ -89,7 +89,8 @@ enum pst_status pst_engine_counts_init(struct pst_engine *engine,
                                        const struct pst_exec_options *options,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 void pst_engine_counts_fini(struct pst_engine *engine);
-/* Plans the local ranks, then starts them, for all numbers of microbatches. */
+/* Plan the local ranks, and start them (in this order), once for each number of
+ * microbatches that a step may have. */
 enum pst_status pst_engine_plan_ranks(struct pst_engine *engine,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_engine_start_ranks(struct pst_engine *engine,

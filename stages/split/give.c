@@ -165,8 +165,9 @@ static enum pst_status find_by_name(struct giver *g,
     return PST_OK;
 }
 
-/* Finds the values of an adapter's parameter, by its name here or by peft's
- * name for any layer. *ret_is: the parameter belongs to an adapter. */
+/* Finds the values of an adapter's parameter, by its name in the plan or by
+ * peft's name in any layer that shares the adapter. *ret_is: the parameter
+ * belongs to an adapter. */
 static enum pst_status find_adapter_values(struct giver *g,
                                            const struct pst_plan_param *param,
                                            struct pst_given_param *ret,

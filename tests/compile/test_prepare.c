@@ -201,8 +201,8 @@ static void prepares_what_was_loaded(void **state)
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
 }
 
-/* Only the converted operand is kept if nothing reads the original again; a
- * received value may then become stash. */
+/* If nothing reads the original operand again, only the converted one is kept:
+ * stash and messages together do not grow. */
 static void keeps_the_form_only(void **state)
 {
     struct pst_exec_options options = net_options("zb-h1", 2, 5, "adamw");

@@ -38,8 +38,8 @@ static void same_bits(unsigned stages, unsigned flags,
     pst_dump_free(shadow.dump);
 }
 
-/* The bits are the same for all cuts, schedules and optimizers, and for values
- * that are sent, copied locally, shared by stages, transmitted, or summed over
+/* The bits are those of the CPU, for several cuts, schedules and two
+ * optimizers, also with a transmitted parameter (split --transmit) and with two
  * replicas. */
 static void keeps_the_bits(void **state)
 {

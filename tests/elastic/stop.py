@@ -32,8 +32,8 @@ import chaos  # noqa: E402
 import restarts  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
-# Maximum seconds after the request, and after a second Ctrl-C, on an otherwise
-# idle machine (NUMBER > 1).
+# Maximum seconds from the request, and from a second Ctrl-C, until the job has
+# ended, on an otherwise idle machine (NUMBER > 1; else PATIENCE).
 GRACE_S, SECOND_S = 30, 3
 ROWS = 130000  # rows of the position table: 67 MB without AdamW's states
 RANKS = 2

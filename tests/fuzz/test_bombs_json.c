@@ -289,7 +289,8 @@ static void memory_is_bounded(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Text after an escaped quote is counted like any other text. */
+/* Escaped quotes and backslashes in a string do not hide the brackets and
+ * commas after it, from which the memory of parsing is estimated. */
 static void escapes_hide_nothing(void **state)
 {
     static const char *const begins[] = {"[", "[\"\\\"\",", "[\"\\\\\",",

@@ -123,7 +123,8 @@ static struct pst_schedule *make_any(struct net *net,
     return pst_exec_schedule(net->plan, o, NULL, &s, NULL) == PST_OK ? s : NULL;
 }
 
-/* Returns true if the schedule was refused. */
+/* Plants a fault in a random schedule and runs it from a file: it must be
+ * refused, or give the results of one stage. Returns true if it was refused. */
 static bool try_fault(void)
 {
     struct net *net = &nets[1 + pick(MAX_STAGES)];

@@ -80,7 +80,8 @@ static void every_gap_has_its_cause(void **state)
     pst_timeline_fini(&t);
 }
 
-/* In the middle of a step, a late rank counts as imbalance. */
+/* In the middle of a step, the time that a rank waits for a slow rank counts as
+ * imbalance. */
 static void late_peers_are_imbalance(void **state)
 {
     struct pst_timeline t = {.name = "x", .n_ranks = 2, .step = 12};

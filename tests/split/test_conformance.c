@@ -38,8 +38,9 @@ static bool is_in(const json_t *list, const char *text)
     return false;
 }
 
-/* Checks that names in each stage are the model's, that all stages together
- * have each name once, and that persistent ones stay persistent. */
+/* Checks that the names in each stage are the model's, that the plan has every
+ * name of the model and no other, and that exactly the buffers that the golden
+ * file lists are not persistent. */
 static void check_names(const struct golden *golden,
                         const struct pst_model *model,
                         const struct pst_plan *plan)

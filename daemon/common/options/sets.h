@@ -4,8 +4,8 @@
 /*
  * Named lists of data files, as --eval-data takes them: "FILES", which is one
  * set without a name, or "NAME=FILES", once for each set. The value of the
- * option joins them: "web=web.bin;code=code.bin". A text that is the name of an
- * existing file is that file. Any thread.
+ * option joins them: "web=web.bin;code=code.bin". A text of the form
+ * NAME=FILES that is the name of an existing file counts as FILES. Any thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"

@@ -133,8 +133,9 @@ enum pst_status pstd_best_set_aside(struct pstd_session *s, uint64_t above,
     return status;
 }
 
-/* Removes the evaluations of another run. A file that is not one of ours stays;
- * if this run evaluates, it is refused. */
+/* Removes recorded evaluations that this run cannot continue: of another run,
+ * or with other options. A file of another format stays; that is an error if
+ * this run evaluates. */
 static enum pst_status remove_all(const struct pstd_session *s,
                                   const char *path, struct pst_diag *diag)
 {

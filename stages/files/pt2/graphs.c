@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads graphs: nodes in execution order, values by their names. */
+/* Reads graphs: a list of the nodes in execution order, and maps from the name
+ * of a value to its tensor or number. */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 

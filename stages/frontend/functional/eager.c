@@ -354,7 +354,9 @@ static bool has_channels_last(const struct pst_op *op,
 }
 
 /* Sets the strides of a concatenation to channels last if all tensors of the
- * list suggest it; else returns false. */
+ * list suggest it; else leaves them contiguous. Returns false if there is no
+ * rule: no channels-last order for this rank, or a tensor of one dimension,
+ * which cat() may skip. */
 static bool set_cat(const struct pst_arg *list, const struct pst_meta *result,
                     int64_t *strides)
 {

@@ -86,8 +86,9 @@ static bool check_operand(struct pst_functionalise *f,
     return f->build->status == PST_OK;
 }
 
-/* Copies an argument with the current values; the first one is the target
- * itself. */
+/* Copies an argument, with the current versions of its values. The first
+ * argument is the target of the write: it becomes the content that the write
+ * replaces. */
 static enum pst_status current_arg(struct pst_functionalise *f,
                                    const struct pst_write_target *t, bool first,
                                    const struct pst_arg *arg,

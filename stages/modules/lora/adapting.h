@@ -8,7 +8,8 @@
 #include "stages/modules/lora/linear.h"
 #include "stages/passes/replay.h"
 
-/* One adapter, shared by all frames with the same weight. */
+/* One adapter. All calls of modules (frames, stages/modules/frames.h) with the
+ * same weight share it. */
 struct pst_lora_pair {
     const struct pst_linear *linear; /* linear layer of its first frame */
     const char *module;

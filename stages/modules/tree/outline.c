@@ -77,8 +77,9 @@ static void update_reach(void *ctx, struct pst_value **slot, unsigned arg)
         u->d->reach[v->id] = pst_common_call(u->d->reach[v->id], u->node->call);
 }
 
-/* Adds the value as an input to the calls that contain the use, from the
- * inside, up to one that computes it or has it as an attribute. */
+/* Adds the value as an input of each call that contains the use, innermost
+ * first. Stops at a call that also contains the value's definition or has the
+ * value as an attribute. */
 static void add_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;

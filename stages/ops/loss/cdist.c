@@ -40,8 +40,9 @@ static enum pst_status infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, both.rank + 2, both.size);
 }
 
-/* Infers (grad, x1, x2, p, distances, operand): the result has the rows of the
- * operand, for all batches. */
+/* Infers the backward operator (grad, x1, x2, p, distances, operand): the
+ * result has the rows of x1 if operand is 0, else of x2, for all batches of
+ * grad. */
 static enum pst_status backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g, *x;

@@ -72,7 +72,8 @@ static bool tiles_fits(const struct pst_call *c)
            pst_product_operand_layout(&f, m.k, m.n, &trans, &ld);
 }
 
-/* Returns the scratch: each thread holds 16 rounded columns of the operand. */
+/* Returns the bytes of scratch: 16 columns of the operand, rounded to bf16, for
+ * each thread. */
 static size_t tiles_scratch(const struct pst_call *c, unsigned threads)
 {
     return (size_t)(threads * matrix_of(c).k * PST_TILE_N) * sizeof(uint16_t);

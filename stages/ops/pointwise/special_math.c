@@ -118,9 +118,9 @@ double pst_math_erfcx(double x)
     return 1.0 / (SQRT_PI * (x + f));
 }
 
-/* Uses erfinv near 1/2; else solves log erfc(y) = log 2q by Newton's method,
- * where q is the tail. The function is concave, so a start below the root stays
- * below it. */
+/* Uses erfinv for q > 1/4, where q is the smaller tail; else solves
+ * log erfc(y) = log 2q by Newton's method. The left side falls and is concave,
+ * so that after the first step all iterates are at or above the root. */
 double pst_math_ndtri(double p)
 {
     const double q = p < 0.5 ? p : 1.0 - p;

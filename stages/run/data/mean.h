@@ -28,8 +28,9 @@ struct pst_mean_source {
                             unsigned input, void *dst, struct pst_diag *diag);
     void *ctx;
 };
-/* Returns the rows of a file. `data` must have been opened for steps of the
- * mean's number of microbatches, without tail microbatches. */
+/* Returns a source that reads the rows of `data`, which it borrows. `data` must
+ * have been opened for steps of the mean's number of microbatches, without tail
+ * microbatches. */
 struct pst_mean_source pst_mean_source_of(const struct pst_data *data);
 
 struct pst_mean_options {

@@ -22,7 +22,8 @@ void pst_bytes_count(struct pst_byte_counts *counts, const unsigned char *bytes,
 /*
  * Compares the distributions of bytes at even and at odd offsets. Their
  * distance is half the sum of all absolute differences. For n draws each from
- * one distribution over k values it is about sqrt(k / (pi n)).
+ * one distribution over k values it is at most about sqrt(k / (pi n)) by
+ * chance.
  */
 bool pst_bytes_are_halves(const struct pst_byte_counts *c)
 {

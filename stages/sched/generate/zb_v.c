@@ -4,7 +4,8 @@
  * 1 - r on the way back, so the last stage is on the rank of the first, and its
  * gradients start there. I and W are separate, W fills the gaps: if F, I and W
  * take equal time and messages none, only the ramps are idle. A rank holds at
- * most 2P (stage, microbatch) pairs, as in 1F1B.
+ * most 2P (stage, microbatch) pairs: the memory of 1F1B, where it holds P
+ * microbatches of one stage twice as large.
  *
  * The order is generated for at least 2P - 1 microbatches; those that do not
  * exist are removed.

@@ -26,8 +26,8 @@ static void read_rank(unsigned rank, const char *suffix,
     assert_ok(pst_flight_read(path, ret, &diag), &diag);
 }
 
-/* A record keeps the newest actions in order, even while one is open, and
- * allocates nothing. */
+/* A file of flight records keeps the newest actions in order, also while an
+ * action has not ended; recording allocates nothing. */
 static void keeps_the_newest(void **state)
 {
     const unsigned n = PST_FLIGHT_RECORDS + 100;

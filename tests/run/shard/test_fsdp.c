@@ -42,7 +42,8 @@ static enum pst_status fill_matrices(void *ctx, uint64_t step,
 
 static void runs_programs_that_resize(void **state)
 {
-    /* (p p^T) (2 p) + q, where p p^T = [[5, 11], [11, 25]] */
+    /* The program computes (p p^T) (2 p) + q, where p is `gathered` and q is
+     * `other`; p p^T = [[5, 11], [11, 25]]. */
     static const float want[] = {76 + 10, 108 + 20, 172 + 30, 244 + 40};
     struct pst_exec_options options = net_options("gpipe", 1, 1, "none");
     const struct pst_split_options whole = {0};

@@ -3,13 +3,13 @@
 #define PENSTOCK_STAGES_FRONTEND_IMPORT_LAYOUT_EAGER_H
 /*
  * Strides that PyTorch's tensors have when the model runs in eager mode. A file
- * records the strides of the tracer's tensors, which differ for some operators:
- * strides of dimensions of size 1, by which a later convolution chooses its
- * memory format, and all strides of a few operators (roll, batch_norm, 2 ** x).
- * Results therefore get the strides of eager mode
- * (stages/frontend/functional/eager.h). An operator without a rule there keeps
- * the strides of the file, unless strides of an operand were corrected. One
- * thread.
+ * records the strides of the tracer's tensors. Some of them differ: those of
+ * dimensions of size 1, by which a later convolution chooses its memory format,
+ * and, for a few operators (roll, batch_norm, 2 ** x), all of them. Results
+ * therefore get the strides of eager mode (stages/frontend/functional/eager.h).
+ * An operator without a rule there keeps the strides of the file. Exception: if
+ * strides of an operand were corrected, those of a view of it are inferred
+ * again. One thread.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"

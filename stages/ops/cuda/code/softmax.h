@@ -11,8 +11,8 @@ enum pst_cuda_softmax_kind {
     PST_CUDA_SAFE_SOFTMAX,
 };
 
-/* y = softmax(x); with g, y is the gradient of the input and x the result of
- * the forward operator. */
+/* y = softmax(x), or its variant `kind`. If g is not NULL, it is the gradient
+ * of the result, x the result, and y the gradient of the input. */
 struct pst_cuda_softmax {
     const float *x, *g;
     float *y;

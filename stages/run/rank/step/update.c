@@ -64,7 +64,8 @@ static void update_average(struct pst_rank_device *d,
     d->mem.device->run(&d->mem, d->ema, &task);
 }
 
-/* Returns the factor of the gradients of parameters with these options. */
+/* Returns the factor that clips the gradients of parameters with these options;
+ * 1 without clipping. */
 static double scale_of(const struct pst_optim_options *o, const double *norms)
 {
     return o->clip_norm > 0 ? pst_clip_scale(norms[o->clip_rule], o->clip_norm)
