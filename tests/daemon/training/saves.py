@@ -33,7 +33,7 @@ import evaluate
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              ".."))
-from patience import PATIENCE, wait_until
+from patience import PATIENCE, wait_until  # noqa: E402
 
 SLOW_MS = 1500
 AT_FDCWD = -100
