@@ -322,9 +322,7 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
         return PST_OK;
     if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
         status = claim_folder(s, folder, diag);
-    else
-        status = pst_checkpoint_check_owner(s->owner, diag);
-    if (status == PST_OK)
+    else if ((status = pst_checkpoint_check_owner(s->owner, diag)) == PST_OK)
         status = pst_checkpoint_restore_owner(s->owner, diag);
     return status == PST_OK ? set_later_aside(s, folder, diag) : status;
 }
@@ -425,8 +423,9 @@ int penstock_load(penstock_session *session, const char *folder,
         struct pst_checkpoint_run whose = {0};
         uint64_t newest = info.step;
 
-        if (find_newest_step(folder, &newest, NULL) == PST_OK)
-            session->newest = PST_MAX(session->newest, newest);
+        if (find_newest_step(folder, &newest, NULL) != PST_OK)
+            newest = info.step;
+        session->newest = PST_MAX(session->newest, newest);
         /* Later saves to that folder continue its run. */
         if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
             whose.name[0] != '\0')

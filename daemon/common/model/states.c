@@ -7,7 +7,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 
-#define MAX_BYTES ((size_t)1 << 20) /* of a mapping file */
+#define MAX_BYTES ((size_t)1 << 20) /* maximum size of a mapping file */
 
 /* Returns the name; NULL if it is NULL or empty, or contains a newline, which
  * separates names in a request. */

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Asks the kernel to read the samples of the next step into memory while this
- * one computes (posix_fadvise). For files on slow storage only: a call takes
- * microseconds, so a step whose samples are in memory makes none.
+ * one computes (posix_fadvise). A call takes microseconds, so there are calls
+ * only for a while after a microbatch that was read slowly.
  */
 #include "stages/files/data/ahead.h"
 
 #include <fcntl.h>
 
-/* A microbatch that takes longer was not in memory: reading 1 MB from there
- * takes about .1 ms. */
+/* A microbatch that takes longer than this counts as read slowly: copies of
+ * pages in memory reach several GB/s. */
 #define SLOW_S          0.3e-3
 #define SLOW_S_PER_BYTE 0.5e-9
 /* Number of microbatches that are read ahead after a slow one. It doubles each

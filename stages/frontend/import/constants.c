@@ -13,8 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_NODES 256 /* maximum number of nodes that compute a number */
-
 struct search {
     const struct pst_document *doc;
     struct pst_map nodes;  /* name of a tensor -> struct pst_doc_node */
@@ -24,7 +22,7 @@ struct search {
 
 static bool is_constant_node(struct search *s, const struct pst_doc_node *node);
 
-/* MAX_NODES bounds the recursion. */
+/* PST_FOLD_NODES bounds the recursion. */
 static bool is_constant(struct search *s, const char *name)
 {
     const struct pst_doc_node *node =
@@ -58,7 +56,7 @@ static bool is_constant_node(struct search *s, const struct pst_doc_node *node)
 {
     const struct pst_target *target = node->resolved;
 
-    if (s->n_nodes == MAX_NODES || target->op == NULL || target->pairs ||
+    if (s->n_nodes == PST_FOLD_NODES || target->op == NULL || target->pairs ||
         (target->kind != PST_TARGET_OP && target->kind != PST_TARGET_CONVERT) ||
         (target->op->flags & PST_OP_RANDOM) != 0)
         return false;

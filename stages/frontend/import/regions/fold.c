@@ -3,7 +3,6 @@
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/call.h"
 
-#define MAX_NODES 256 /* maximum number of nodes that compute a number */
 /* maximum number of elements of an intermediate tensor */
 #define MAX_NUMBERS 4096
 
@@ -55,7 +54,7 @@ static bool compute_argument(struct fold *f, const struct pst_arg *arg)
 
 static bool compute_node(struct fold *f, struct pst_node *node)
 {
-    if (f->n_nodes == MAX_NODES || pst_op_has_effect(node->op) ||
+    if (f->n_nodes == PST_FOLD_NODES || pst_op_has_effect(node->op) ||
         (node->op->flags & PST_OP_RANDOM) != 0 || !pst_op_runs(node->op))
         return false;
     f->n_nodes++;
@@ -70,7 +69,7 @@ static bool compute_node(struct fold *f, struct pst_node *node)
 }
 
 /* Computes the content of v; false if it depends on more than constants, or
- * after an error. MAX_NODES bounds the recursion. */
+ * after an error. PST_FOLD_NODES bounds the recursion. */
 static bool compute_value(struct fold *f, struct pst_value *v)
 {
     struct pst_value *base = v->base != NULL ? v->base : v;

@@ -50,6 +50,8 @@ struct pst_value *pst_import_reorder(struct pst_import *import,
 
 /* --- fold.c -------------------------------------------------------------- */
 
+#define PST_FOLD_NODES 256 /* maximum number of nodes that compute a number */
+
 /* Computes the number in a tensor of one element. *ret_known: it follows from
  * constants of the file alone. */
 enum pst_status pst_import_fold(struct pst_import *import, struct pst_value *v,
