@@ -44,9 +44,11 @@ static void emit_failed(void *ctx, const char *dir, const struct pst_diag *why)
 
 static void flush_records(struct pstd_session *s, double now)
 {
-    const bool is_open = s->history.at[IN_CHECKPOINTS].fd >= 0;
     struct pst_diag ignored;
+    bool is_open;
 
+    pstd_steps_close_moved(&s->history);
+    is_open = s->history.at[IN_CHECKPOINTS].fd >= 0;
     /* A folder that the run does not own yet, or no longer owns, may belong to
      * another run. */
     pstd_steps_exclude(&s->history, IN_CHECKPOINTS,

@@ -33,6 +33,7 @@ enum pst_status pstd_steps_begin(struct pstd_steps_writer *w,
     for (unsigned i = 0; i < PST_COUNT(w->at); i++) {
         if (dirs[i] == NULL)
             continue;
+        w->at[i].last = head->base;
         w->at[i].dir = pst_strdup(PST_TAG_DAEMON, dirs[i]);
         if (w->at[i].dir == NULL) {
             pstd_steps_end(w);
@@ -167,7 +168,7 @@ static enum pst_status open_file(struct pstd_steps_target *t,
     status = path.failed ? pst_diag_nomem(diag, path.len)
                          : open_locked(t, path.text, 0, diag);
     if (status == PST_OK)
-        status = can_continue(t, head) ? truncate_after(t, head->base, diag)
+        status = can_continue(t, head) ? truncate_after(t, t->last, diag)
                                        : replace_file(t, path.text, head, diag);
     pst_str_fini(&path);
     if (status != PST_OK)
@@ -201,9 +202,12 @@ static enum pst_status write_some(struct pstd_steps_target *t,
     if (n > 0)
         status =
             write_at(t, bytes, n * PSTD_STEPS_RECORD, offset_of(first), diag);
-    if (status == PST_OK)
-        t->done = end;
-    return status;
+    if (status != PST_OK)
+        return status;
+    if (end > t->done)
+        t->last = w->waiting[end - 1].step;
+    t->done = end;
+    return PST_OK;
 }
 
 static enum pst_status flush_target(struct pstd_steps_target *t,
@@ -211,15 +215,36 @@ static enum pst_status flush_target(struct pstd_steps_target *t,
                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
-    struct stat info;
 
-    if (t->fd >= 0 && (fstat(t->fd, &info) != 0 || info.st_nlink == 0))
-        close_file(t); /* the file was removed: begins another one */
     if (t->fd < 0)
         status = open_file(t, &w->head, diag);
     while (status == PST_OK && t->done < w->n)
         status = write_some(t, w, diag);
     return status;
+}
+
+/* True if the open file is not the one in its folder. A file system that does
+ * not answer is no reason to think so. */
+static bool is_moved(const struct pstd_steps_target *t)
+{
+    struct pst_str path = {0};
+    struct stat mine, there;
+    bool ret = false;
+
+    pst_str_addf(&path, "%s/" PSTD_STEPS_FILE, t->dir);
+    if (!path.failed && fstat(t->fd, &mine) == 0)
+        ret = stat(path.text, &there) != 0
+                  ? errno == ENOENT || errno == ENOTDIR
+                  : mine.st_dev != there.st_dev || mine.st_ino != there.st_ino;
+    pst_str_fini(&path);
+    return ret;
+}
+
+void pstd_steps_close_moved(struct pstd_steps_writer *w)
+{
+    for (unsigned i = 0; i < PST_COUNT(w->at); i++)
+        if (w->at[i].fd >= 0 && w->at[i].dir != NULL && is_moved(&w->at[i]))
+            close_file(&w->at[i]);
 }
 
 /* Drops the first n waiting records. */
@@ -279,6 +304,7 @@ void pstd_steps_drop_after(struct pstd_steps_writer *w, uint64_t step)
         struct pst_diag ignored;
 
         t->done = PST_MIN(t->done, w->n);
+        t->last = PST_MIN(t->last, step);
         /* If the file cannot be truncated, its records of later steps stay
          * until they are written again. A file that begins after `step` is
          * replaced when it is opened again. */

@@ -15,6 +15,8 @@ struct pstd_steps_target {
     char *dir;     /* folder of the file; NULL: none */
     int fd;        /* -1: not open */
     uint64_t base; /* step before the first one of the file */
+    uint64_t last; /* last step that this process wrote to the folder, or the
+                      one that it began after */
     size_t done;   /* number of waiting records that are in the file */
     bool failing;  /* the last write failed */
     bool left_out; /* not used for now (pstd_steps_exclude) */
@@ -45,6 +47,9 @@ enum pst_status pstd_steps_begin(struct pstd_steps_writer *w,
  * is due. */
 bool pstd_steps_add(struct pstd_steps_writer *w,
                     const struct pstd_steps_record *record, double now);
+/* Closes each file that is no longer the one in its folder, which was removed,
+ * moved or replaced by a copy; the next flush opens the one that is there. */
+void pstd_steps_close_moved(struct pstd_steps_writer *w);
 void pstd_steps_flush(struct pstd_steps_writer *w, double now,
                       pstd_steps_failed_fn failed, void *ctx);
 /* Drops the records of steps after this one, because the run repeats these

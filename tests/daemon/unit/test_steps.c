@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -58,6 +59,7 @@ static void add(struct pstd_steps_writer *w, uint64_t first, uint64_t last,
 
 static void flush(struct pstd_steps_writer *w)
 {
+    pstd_steps_close_moved(w);
     pstd_steps_flush(w, 0, count_failure, NULL);
 }
 
@@ -184,6 +186,39 @@ static void keeps_another_run(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* A folder that is moved away, and whose copy takes its place, or that comes
+ * back, keeps all steps. */
+static void follows_its_folder(void **state)
+{
+    struct pstd_steps_writer w;
+    struct pstd_steps_counts counts;
+
+    (void)state;
+    (void)unlink("d/" PSTD_STEPS_FILE);
+    begin(&w, 0);
+    add(&w, 1, 20, 1);
+    flush(&w);
+    assert_int_equal(system("cp -r d copy && mv d away && mv copy d"), 0);
+    add(&w, 21, 25, 1);
+    flush(&w);
+    assert_int_equal(read_all("d", &counts).n, 25);
+    assert_int_equal(read_all("away", &counts).n, 20);
+    assert_int_equal(failures, 0);
+    assert_int_equal(system("rm -r away && mv d away"), 0);
+    add(&w, 26, 27, 1);
+    flush(&w);
+    assert_int_equal(failures, 1);
+    assert_int_equal(rename("away", "d"), 0);
+    flush(&w);
+    pstd_steps_drop_after(&w, 23);
+    assert_int_equal(system("cp -r d copy && rm -r d && mv copy d"), 0);
+    add(&w, 24, 24, -1);
+    flush(&w);
+    pstd_steps_end(&w);
+    assert_int_equal(read_all("d", &counts).n, 24);
+    assert_int_equal(counts.damaged + counts.missing, 0);
+}
+
 static void outlasts_a_full_disk(void **state)
 {
     const struct rlimit small = {PSTD_STEPS_HEAD + 10 * PSTD_STEPS_RECORD + 5,
@@ -267,6 +302,7 @@ int main(void)
         cmocka_unit_test(thins_later_steps),
         cmocka_unit_test(goes_on_and_back),
         cmocka_unit_test(keeps_another_run),
+        cmocka_unit_test(follows_its_folder),
         cmocka_unit_test(outlasts_a_full_disk),
         cmocka_unit_test(leaves_a_locked_file),
         cmocka_unit_test(measure),
