@@ -183,8 +183,6 @@ enum pst_status pstd_session_find_fallback(
 /* COLLECTIVE. Replaces --resume=auto by --resume or nothing. */
 enum pst_status pstd_session_find_checkpoint(
     struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
-/* True if both paths lead to one folder. */
-bool pstd_same_folder(const char *a, const char *b);
 /* COLLECTIVE. Takes ownership of the checkpoint folders until release, and
  * checks that all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,

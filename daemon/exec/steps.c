@@ -20,7 +20,7 @@ enum pst_status pstd_session_begin_history(struct pstd_session *s,
     enum pst_status status = PST_OK;
 
     if (dirs[IN_LOGS] != NULL && dirs[IN_CHECKPOINTS] != NULL &&
-        pstd_same_folder(dirs[IN_LOGS], dirs[IN_CHECKPOINTS]))
+        pst_path_is_same(dirs[IN_LOGS], dirs[IN_CHECKPOINTS]))
         dirs[IN_LOGS] = NULL;
     if (s->run[0] != '\0')
         memcpy(head.run, s->run, sizeof(head.run));

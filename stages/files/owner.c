@@ -26,6 +26,8 @@ struct record {
     bool exists;
     char run[33], model[33], host[256];
     char fallback[PATH_MAX]; /* second folder of the run; "": none */
+    char
+        first[PATH_MAX]; /* in the second folder: the first one; "": not said */
     int64_t pid;
     /* the process still uses the folder; used only if locks do not work */
     bool held;
@@ -81,6 +83,7 @@ static enum pst_status read_record(const char *dir, struct record *ret,
         get_text(root, "model", ret->model, sizeof(ret->model));
         get_text(root, "host", ret->host, sizeof(ret->host));
         get_text(root, "fallback", ret->fallback, sizeof(ret->fallback));
+        get_text(root, "first", ret->first, sizeof(ret->first));
         ret->pid = json_integer_value(json_object_get(root, "pid"));
         ret->held = json_is_true(json_object_get(root, "held"));
         ret->open = json_is_true(json_object_get(root, "open"));
@@ -117,10 +120,11 @@ static enum pst_status write_record(const char *dir, const struct record *r,
                                     struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1, "run", r->run,
-        "model", r->model, "fallback", r->fallback, "host", r->host, "pid",
-        (json_int_t)r->pid, "held", (int)r->held, "open", (int)r->open);
+    json_t *root =
+        json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1,
+                  "run", r->run, "model", r->model, "fallback", r->fallback,
+                  "first", r->first, "host", r->host, "pid", (json_int_t)r->pid,
+                  "held", (int)r->held, "open", (int)r->open);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
 
@@ -229,13 +233,11 @@ static bool is_named_best(const char *dir, struct pst_str *ret)
 static bool is_best_of_parent(const char *dir, struct pst_str *ret)
 {
     struct pst_str path = {0};
-    struct stat a, b;
-    bool same = false;
+    bool same;
 
     pst_str_addf(ret, "%s/..", dir);
     pst_str_addf(&path, "%s/../" PST_CHECKPOINT_BEST, dir);
-    if (!path.failed && stat(dir, &a) == 0 && stat(path.text, &b) == 0)
-        same = a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    same = !path.failed && pst_path_is_same(dir, path.text);
     pst_str_fini(&path);
     return same;
 }
@@ -365,6 +367,33 @@ static enum pst_status refuse_run(const struct pst_checkpoint_claim *claim,
         claim->dir, r->run, c->newest, claim->run);
 }
 
+/* Refuses the second folder of a run whose first folder has been copied: the
+ * run and its copy would resume from each other's checkpoints. r: the record of
+ * the second folder. */
+static enum pst_status refuse_copy(const struct pst_checkpoint_claim *claim,
+                                   const struct record *r,
+                                   struct pst_diag *diag)
+{
+    struct record original;
+    enum pst_status status;
+
+    if (claim->first == NULL || claim->run == NULL || r->first[0] == '\0' ||
+        strcmp(r->run, claim->run) != 0 ||
+        pst_path_is_same(r->first, claim->first))
+        return PST_OK;
+    status = read_record(r->first, &original, diag);
+    if (status != PST_OK || strcmp(original.run, claim->run) != 0 ||
+        !pst_path_is_same(original.fallback, claim->dir))
+        return status;
+    return pst_diag_set(
+        diag, PST_E_CHECKPOINT_OTHER_RUN,
+        "%s and %s have the same run (%s), as a folder and its copy have, and "
+        "%s is the second folder of the former: both would save there. Give "
+        "this one a second folder of its own (cp -r %s DIR, then "
+        "--checkpoint-fallback DIR), or rename %s if no run uses it any more",
+        r->first, claim->first, claim->run, claim->dir, claim->dir, r->first);
+}
+
 static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
                                    struct record *r,
                                    struct pst_checkpoint_former *former,
@@ -382,6 +411,10 @@ static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
         return refuse_other(claim, &c, diag);
     if (other && c.n > 0 && !claim->adopt)
         return refuse_run(claim, r, &c, diag);
+    if (!other)
+        status = refuse_copy(claim, r, diag);
+    if (status != PST_OK)
+        return status;
     if (other && c.n > 0)
         status = pst_checkpoint_set_aside(claim->dir, 0, former, diag);
     return status;
@@ -437,24 +470,23 @@ static void forget_record(const char *dir)
     pst_str_fini(&path);
 }
 
-/* Stores the path of the second folder as absolute path, since a resume may
+/* Stores the path of a folder, if any, as absolute path, since a resume may
  * start in another directory. */
-static enum pst_status store_fallback(const char *fallback, struct record *r,
-                                      struct pst_diag *diag)
+static enum pst_status store_folder(const char *dir, char ret[PATH_MAX],
+                                    struct pst_diag *diag)
 {
     char cwd[PATH_MAX] = "";
     int n;
 
-    if (!fallback)
-        fallback = "";
-    else if (fallback[0] != '/' && !getcwd(cwd, sizeof(cwd)))
-        return pst_diag_errno(diag, errno, "no path for %s", fallback);
-    n = snprintf(r->fallback, sizeof(r->fallback), "%s%s%s", cwd,
-                 cwd[0] ? "/" : "", fallback);
-    return n >= 0 && (size_t)n < sizeof(r->fallback)
+    if (!dir)
+        dir = "";
+    else if (dir[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+        return pst_diag_errno(diag, errno, "no path for %s", dir);
+    n = snprintf(ret, PATH_MAX, "%s%s%s", cwd, cwd[0] ? "/" : "", dir);
+    return n >= 0 && n < PATH_MAX
                ? PST_OK
                : pst_diag_set(diag, PST_E_FILE_LONG_PATH,
-                              "%s: the path is too long", fallback);
+                              "%s: the path is too long", dir);
 }
 
 static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
@@ -483,7 +515,11 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
         snprintf(o->record.run, sizeof(o->record.run), "%s", claim->run);
     else if (!claim->resume || o->record.run[0] == '\0')
         pst_checkpoint_name_run(o->record.run);
-    status = store_fallback(claim->fallback, &o->record, diag);
+    status = store_folder(claim->fallback, o->record.fallback, diag);
+    if (status == PST_OK && claim->first && is_utf8(claim->first))
+        status = store_folder(claim->first, o->record.first, diag);
+    else
+        o->record.first[0] = '\0';
     if (status != PST_OK)
         return status;
     snprintf(o->record.model, sizeof(o->record.model), "%s",

@@ -15,8 +15,10 @@ struct pst_checkpoint_claim {
     const char *model_digest;
     const char *identity; /* digest of the model's computation; NULL: unknown */
     const char *run;      /* name of the run if known; may be NULL */
-    /* second folder of the run, which is recorded in this one; may be NULL */
+    /* Second folder of the run, which is recorded in this one; may be NULL. */
     const char *fallback;
+    /* If `dir` is the second folder: the first one, which is recorded too. */
+    const char *first;
     /* continues from the existing checkpoints and keeps the name of their
      * run */
     bool resume;
@@ -51,7 +53,8 @@ void pst_checkpoint_name_run(char ret[33]);
  * PST_ERR_CONFIG: the folder is for the best checkpoint of another run
  * (PST_CHECKPOINT_BEST), a live process holds it, or it has checkpoints of
  * another run (with `resume`: of a run whose name is not
- * claim->run). PST_ERR_MISMATCH: (resume) the checkpoints are of another model.
+ * claim->run), or it is the second folder of a run of which claim->first is a
+ * copy. PST_ERR_MISMATCH: (resume) the checkpoints are of another model.
  * Returns owned.
  */
 enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,

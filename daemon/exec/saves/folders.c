@@ -67,6 +67,7 @@ static enum pst_status claim_folder(struct pstd_session *s, bool fallback,
         .identity = s->w->plan->identity,
         .run = s->run,
         .fallback = fallback ? NULL : second,
+        .first = fallback ? s->config.checkpoint : NULL,
         .resume = s->config.resume.on,
         .make = second != NULL,
         .adopt = s->config.adopt,
@@ -81,20 +82,12 @@ static enum pst_status claim_folder(struct pstd_session *s, bool fallback,
     return status;
 }
 
-bool pstd_same_folder(const char *a, const char *b)
-{
-    struct stat x, y;
-
-    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 &&
-                                 x.st_dev == y.st_dev && x.st_ino == y.st_ino);
-}
-
 static enum pst_status check_distinct(const struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     const char *fallback = s->config.checkpoint_fallback;
 
-    if (fallback == NULL || !pstd_same_folder(s->config.checkpoint, fallback))
+    if (fallback == NULL || !pst_path_is_same(s->config.checkpoint, fallback))
         return PST_OK;
     return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                         "--checkpoint-fallback %s is the folder of "

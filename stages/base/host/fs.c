@@ -165,6 +165,14 @@ enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
     return PST_OK;
 }
 
+bool pst_path_is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return strcmp(a, b) == 0 || (stat(a, &x) == 0 && stat(b, &y) == 0 &&
+                                 x.st_dev == y.st_dev && x.st_ino == y.st_ino);
+}
+
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,
                               size_t *ret_size, struct pst_diag *diag)
 {

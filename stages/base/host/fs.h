@@ -34,6 +34,9 @@ enum pst_status pst_file_check_size(const struct pst_file *file,
 enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* True if both paths lead to one file or folder. */
+bool pst_path_is_same(const char *a, const char *b);
+
 /* Reads a whole file and puts NUL after its end; the caller frees it with
  * pst_free. */
 enum pst_status pst_file_read(const char *path, size_t max, char **ret,

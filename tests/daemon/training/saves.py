@@ -14,6 +14,7 @@ often   --checkpoint-cost: saves happen by themselves, and their cost is
         reported
 again   a save that fails in one folder goes to the other, with the state of
         its own step, although later steps have run
+copied  a copy of a run's folder may not save into the second folder of that run
 moved   a run whose folder was moved away does not touch files that another run
         has made at the same path
 spoilt  a checkpoint with a NaN is reported as bad
@@ -25,6 +26,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -186,6 +188,28 @@ def unnamed(b):
     assert "is not UTF-8" in said and "checkpoint.folder" in said, said
 
 
+def copied(b):
+    """Checks that a copy of a run's folder does not share its second folder,
+    and that it may have a copy of that one; a renamed folder is no copy."""
+    b.call(*b.words("log-copied", "--checkpoint", "run", "--steps", "3",
+                    "--checkpoint-fallback", "run-2"))
+
+    def resume(folder, steps, *more, code=0):
+        return b.call(*b.words(f"log-{folder}", "--checkpoint", folder,
+                               "--steps", str(steps), "--resume", *more),
+                      code=code)
+    shutil.copytree(b.path("run"), b.path("copy"))
+    for more in [], ["--checkpoint-fallback", "run-2"]:
+        said = resume("copy", 5, *more, code=78)
+        assert "checkpoint.other-run" in said and "run-2 DIR" in said, said
+    shutil.copytree(b.path("run-2"), b.path("copy-2"))
+    resume("copy", 5, "--checkpoint-fallback", "copy-2")
+    resume("run", 4)
+    os.rename(b.path("run"), b.path("renamed"))
+    resume("renamed", 6)
+    resume("copy", 7)
+
+
 def moved(b):
     job = b.begin(*b.words("log-moved", "--job", "moved", "--checkpoint",
                            "there", "--keep", "1", "--steps", "1000000000",
@@ -322,7 +346,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
             for part in (check_requested_save, check_save_share, best,
-                         check_fallback, unnamed, moved, refused,
+                         check_fallback, unnamed, copied, moved, refused,
                          check_bad_buffer, memory):
                 part(b)
     print("ok")
