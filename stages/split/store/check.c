@@ -446,3 +446,21 @@ enum pst_status pst_plan_check(const struct pst_plan *plan,
     pst_free(c.readers);
     return status;
 }
+
+enum pst_status pst_plan_check_packed(struct pst_plan *plan,
+                                      struct pst_diag *diag)
+{
+    struct pst_plan *read = NULL;
+    void *data = NULL;
+    size_t size = 0;
+    enum pst_status status = pst_plan_pack(plan, &data, &size, diag);
+
+    if (status == PST_OK)
+        status = pst_plan_unpack(data, size, &read, diag);
+    if (status == PST_OK)
+        status = pst_plan_check(read, diag);
+    if (read != NULL)
+        pst_plan_free(read);
+    pst_free(data);
+    return status;
+}

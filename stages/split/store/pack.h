@@ -30,6 +30,10 @@ enum pst_status pst_plan_unpack(const void *data, size_t size,
 /* Checks that indices, shapes and names are consistent. */
 enum pst_status pst_plan_check(const struct pst_plan *plan,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Checks a plan made in memory by all that a reader of its file checks, so that
+ * no checkpoint is saved that cannot be read. Sets plan->digest. */
+enum pst_status pst_plan_check_packed(struct pst_plan *plan,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Checks that the weight files have the right size and hold every parameter in
  * its shape. */
 enum pst_status pst_plan_check_weights(struct pst_plan *plan,
