@@ -563,6 +563,7 @@ static enum pst_status run_session(struct pstd_session *s,
         saved =
             pstd_session_save(s, PSTD_SAVE_LAST,
                               status == PST_OK ? NULL : diag->text, &save_diag);
+    pstd_session_answer_checkpoint(s);
     if (status == PST_OK && saved != PST_OK) {
         *diag = save_diag;
         status = saved;

@@ -262,6 +262,9 @@ enum pstd_save {
 enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Reports the last checkpoint to clients that asked for one during the last
+ * step or its save. */
+void pstd_session_answer_checkpoint(struct pstd_session *s);
 /* Returns what all checkpoints of the current step record besides the state.
  * Borrowed until the next call. */
 struct pst_save_note pstd_session_save_note(struct pstd_session *s);

@@ -659,6 +659,14 @@ static enum pst_status save_now(struct pstd_session *s, enum pstd_save how,
     return how == PSTD_SAVE_LAST ? save_again(s, &what, status, diag) : status;
 }
 
+void pstd_session_answer_checkpoint(struct pstd_session *s)
+{
+    if (s->w->rank == 0 && s->config.checkpoint != NULL && s->good == s->step &&
+        s->saved_changes == s->changes &&
+        pstd_mailbox_take_control(s->w->mailbox, PSTD_CTL_CHECKPOINT))
+        report_again(s);
+}
+
 enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault, struct pst_diag *diag)
 {

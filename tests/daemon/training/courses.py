@@ -6,6 +6,7 @@ usage: courses.py PENSTOCK LATE.pt2 LATE-FC.pt2
 
 inputs   a module is replaced in a model whose inputs are used in another order
          than they are declared
+last     a checkpoint is requested during the last step
 unreported  a job dies when it has saved a change and has not reported that: the
          change is not among those that are undone
 unread   the folder of checkpoints is missing when a run goes back to one, with
@@ -64,6 +65,17 @@ def inputs(b):
     b.gate(6)
     b.ended(run)
     assert b.losses("swapped") == b.losses("plain")
+
+
+def last(b):
+    """A client that asks for a checkpoint during the last step gets the one
+    that the run saves at its end."""
+    run = b.begin(*b.words("last", "--log-every", "1"),
+                  PENSTOCK_FAULT="step@6:4000")
+    b.await_event("last-log", "step", "rank-0", 5)
+    said = b.said("checkpoint", "--job", "last")
+    assert "checkpoint of step 6 saved" in said, said
+    b.ended(run)
 
 
 def unreported(b):
@@ -148,7 +160,7 @@ def fewer(b):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*map(os.path.abspath, sys.argv[1:4]), folder) as b:
-        for part in inputs, unreported, unread, adapters, fewer:
+        for part in inputs, last, unreported, unread, adapters, fewer:
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
