@@ -5,7 +5,7 @@
 
 #include "lib/object.h"
 #include "stages/base/alloc.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/owner.h"
 
 #define TAG PST_TAG_CLIENT
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/owner.h"
 
 /* Checkpoints that were found in one or two folders. */
 struct found {

@@ -10,8 +10,8 @@
 
 #include "daemon/ctl/print.h"
 #include "stages/base/plural.h"
-#include "stages/files/checkpoint.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/checkpoint.h"
+#include "stages/files/checkpoint/owner.h"
 
 static enum pst_status parse_step(const char *option, const char *text,
                                   uint64_t *ret, struct pst_diag *diag)

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/ctl/out.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 #include "stages/split/plan.h"
 
 /* Summary of the written file. */

@@ -11,8 +11,8 @@
 #include "daemon/exec/saves/interval.h"
 #include "daemon/result.h"
 #include "stages/base/str.h"
+#include "stages/files/checkpoint/owner.h"
 #include "stages/files/data.h"
-#include "stages/files/owner.h"
 #include "stages/run/watch/pace.h"
 
 struct pst_saver;

@@ -5,7 +5,7 @@
 
 #include "daemon/exec/session.h"
 #include "stages/base/host/alive.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 enum { IN_LOGS, IN_CHECKPOINTS };
 

@@ -11,7 +11,7 @@
  * Every function marked COLLECTIVE must be called by all ranks in the same
  * order with the same arguments.
  */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 #include "stages/layout/options.h"
 #include "stages/net/transport.h"
 #include "stages/run/watch/pulse.h"

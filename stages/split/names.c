@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists the keys of the model's state_dict. */
 #include "stages/base/str.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 #include "stages/split/plan.h"
 
 #include <string.h>

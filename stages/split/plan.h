@@ -8,8 +8,8 @@
  * Read-only once made. Its arena owns everything but the graphs, which the plan
  * owns.
  */
+#include "stages/files/checkpoint/state_names.h"
 #include "stages/files/data.h"
-#include "stages/files/state_names.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 

@@ -5,8 +5,8 @@
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
-#include "stages/files/checkpoint.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/checkpoint.h"
+#include "stages/files/checkpoint/owner.h"
 
 #include <signal.h>
 #include <stdio.h>

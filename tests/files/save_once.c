@@ -13,7 +13,7 @@
  * Every value of a checkpoint is its step. Exit codes are those of penstock.
  */
 #include "stages/base/alloc.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/owner.h"
 #include "stages/run/state/edges.h"
 
 #include <inttypes.h>

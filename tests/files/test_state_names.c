@@ -5,7 +5,7 @@
 #include "tests/test.h"
 
 #include "stages/base/budget.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 #include <string.h>
 

@@ -25,8 +25,8 @@ PARSERS = {
     "index": ["stages/files/given.c"],
     "plan": ["stages/split/store/unpack.c", "stages/split/store/check.c",
              "stages/base/fold/*.c"],
-    "manifest": ["stages/files/manifest.c", "stages/files/manifest_names.c",
-                 "stages/files/manifest_options.c"],
+    "manifest": ["stages/files/checkpoint/manifest.c", "stages/files/checkpoint/manifest_names.c",
+                 "stages/files/checkpoint/manifest_options.c"],
     "frame": ["daemon/common/frame.c", "stages/base/wire.c"],
     "request": ["daemon/loop/serve/request.c"],
     "csv": ["stages/sched/parse.c"],
@@ -59,7 +59,7 @@ ELSEWHERE = {
         "take_varint beyond",
     "stages/base/fold/runs.c": "pst_fold_pack_runs put_deltas zigzag",
     "stages/files/given.c": "find_file choose look_at open_file pst_given_path",
-    "stages/files/manifest.c":
+    "stages/files/checkpoint/manifest.c":
         "pst_checkpoint_list pst_checkpoint_list_all newest_first "
         "pst_checkpoint_step_of parse_step pst_checkpoint_is_pinned "
         "pst_checkpoint_is_rest pst_checkpoint_has_shards "

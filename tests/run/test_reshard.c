@@ -9,7 +9,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 #include "stages/files/safetensors.h"
 #include "stages/run/engine.h"
 

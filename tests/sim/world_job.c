@@ -25,8 +25,8 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/run/supervise.h"
 #include "stages/base/host/fs.h"
-#include "stages/files/checkpoint.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/checkpoint.h"
+#include "stages/files/checkpoint/owner.h"
 #include "stages/run/watch/pulse.h"
 #include "tests/files/disk.h"
 

@@ -9,7 +9,7 @@
 #include "daemon/common/steps/steps.h"
 #include "daemon/ctl/report/story.h"
 #include "stages/base/alloc.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 #define TAG PST_TAG_CLIENT
 /* text of an option without a value in checkpoints */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/exec/change/settings.h"
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 #include "stages/run/state/carried.h"
 
 /* number of newest checkpoints that are read: hardly all are damaged */

@@ -7,7 +7,7 @@
  * Exec thread of rank 0.
  */
 #include "daemon/exec/session.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 /* The checkpoint that was found. It has no pointers and is sent to all ranks.
  */

@@ -3,7 +3,7 @@
 #include "daemon/exec/change/ramp.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/session.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
                                   const char *dir, uint64_t step,

@@ -12,7 +12,7 @@
 #include "daemon/exec/eval/best.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
                              const struct pst_checkpoint_former *former)

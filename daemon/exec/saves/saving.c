@@ -7,9 +7,9 @@
 
 #include "daemon/exec/session.h"
 #include "stages/base/str.h"
-#include "stages/files/checkpoint.h"
-#include "stages/files/manifest.h"
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/checkpoint.h"
+#include "stages/files/checkpoint/manifest.h"
+#include "stages/files/checkpoint/owner.h"
 #include "stages/run/state/saver.h"
 
 #define FIRST_PAUSE_S 1

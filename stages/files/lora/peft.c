@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Names of adapters as peft writes them. */
-#include "stages/files/state_names.h"
+#include "stages/files/checkpoint/state_names.h"
 
 #include <jansson.h>
 #include <math.h>

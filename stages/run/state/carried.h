@@ -7,7 +7,7 @@
  * "plan.base" of rank 0's shard, with "const.FQN" for values that the other
  * entries leave out. Exec thread.
  */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 #include "stages/split/plan.h"
 
 struct pst_engine;

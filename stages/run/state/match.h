@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_RUN_STATE_MATCH_H
 #define PENSTOCK_STAGES_RUN_STATE_MATCH_H
 /* Checks that a checkpoint belongs to the model of an engine. Exec thread. */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 struct pst_engine;
 

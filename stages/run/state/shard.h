@@ -10,7 +10,7 @@
  * its own parts of sharded tensors into it. So a shard is opened or joined,
  * written, and committed when all ranks have written.
  */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 #include "stages/run/state/edges.h"
 
 struct pst_engine;

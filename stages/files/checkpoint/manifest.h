@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_FILES_MANIFEST_H
-#define PENSTOCK_STAGES_FILES_MANIFEST_H
+#ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_MANIFEST_H
+#define PENSTOCK_STAGES_FILES_CHECKPOINT_MANIFEST_H
 /*
  * manifest.json of a checkpoint and the names of its directories. Private to
  * checkpoint*.c. The manifest contains a digest of itself, so that a flipped
  * bit in a step or a seed is detected, too.
  */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 #include <jansson.h>
 

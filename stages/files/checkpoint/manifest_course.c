@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads and writes the progress of a run in the manifest: updates of its
  * optimizer, and its position in the data. */
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 static bool read_count(const json_t *value, uint64_t *ret)
 {

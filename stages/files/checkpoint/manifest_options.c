@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 #define MAX_NAME 64
 

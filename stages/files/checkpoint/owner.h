@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_FILES_OWNER_H
-#define PENSTOCK_STAGES_FILES_OWNER_H
+#ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_H
+#define PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_H
 /*
  * Ownership of a checkpoint folder: DIR/owner.json names the run and its model;
  * DIR/lock is locked by the process that writes there, and is released when
@@ -8,7 +8,7 @@
  * marks the folder as held until the owner ends. Rank 0 only; one thread at a
  * time.
  */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 struct pst_checkpoint_claim {
     const char *dir;

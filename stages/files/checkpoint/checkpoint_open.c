@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds and opens checkpoints; manifest.c reads the manifest. */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Lists the checkpoints of a folder; decides which old ones are removed. */
 #include "stages/base/host/log.h"
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 #include <ctype.h>
 #include <dirent.h>

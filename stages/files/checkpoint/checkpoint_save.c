@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Writes checkpoints: shards on every rank, then the manifest on one. */
-#include "stages/files/checkpoint.h"
+#include "stages/files/checkpoint/checkpoint.h"
 
 #include "stages/base/host/log.h"
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 #include <dirent.h>
 #include <errno.h>

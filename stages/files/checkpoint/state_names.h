@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_FILES_STATE_NAMES_H
-#define PENSTOCK_STAGES_FILES_STATE_NAMES_H
+#ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_STATE_NAMES_H
+#define PENSTOCK_STAGES_FILES_CHECKPOINT_STATE_NAMES_H
 /*
  * The keys of a model's state_dict, and the tensor with the values of each:
  * tied names share a tensor, names of parts of a storage are views of it. They

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/files/owner.h"
+#include "stages/files/checkpoint/owner.h"
 
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
+#include "stages/files/checkpoint/owner_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,130 +18,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define OWNER_FILE "owner.json"
-#define LOCK_FILE  "lock"
-#define MAX_OWNER  ((size_t)64 << 10)
-
-/* The content of owner.json. */
-struct record {
-    bool exists;
-    char run[33], model[33], host[256];
-    char fallback[PATH_MAX]; /* second folder of the run; "": none */
-    char
-        first[PATH_MAX]; /* in the second folder: the first one; "": not said */
-    int64_t pid;
-    /* the process still uses the folder; used only if locks do not work */
-    bool held;
-    bool open; /* the process has not recorded its end */
-};
+#define LOCK_FILE "lock"
 
 struct pst_checkpoint_owner {
     char *dir;
     int fd; /* -1: the file system has no locks */
-    struct record record;
-    struct record before; /* record of the process that held the folder last */
+    struct pst_owner_record record;
+    struct pst_owner_record
+        before; /* record of the process that held the folder last */
 };
-
-static void get_text(const json_t *root, const char *key, char *ret,
-                     size_t size)
-{
-    const char *text = json_string_value(json_object_get(root, key));
-
-    snprintf(ret, size, "%s", text ? text : "");
-}
-
-static enum pst_status path_of(const char *dir, const char *file,
-                               struct pst_str *ret, struct pst_diag *diag)
-{
-    pst_str_addf(ret, "%s/%s", dir, file);
-    return ret->failed ? pst_diag_nomem(diag, strlen(dir)) : PST_OK;
-}
-
-/* Reads owner.json. A damaged record counts as empty; the checkpoints then show
- * to which run they belong. */
-static enum pst_status read_record(const char *dir, struct record *ret,
-                                   struct pst_diag *diag)
-{
-    struct pst_str path = {0};
-    char *text = NULL;
-    size_t size = 0;
-    struct pst_diag why = {0};
-    enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
-
-    *ret = (struct record){0};
-    if (status == PST_OK && access(path.text, F_OK) == 0)
-        status = pst_file_read(path.text, MAX_OWNER, &text, &size, &why);
-    if (status == PST_ERR_IO)
-        status = pst_diag_pass(
-            diag, &why,
-            "%s; the file says whose the checkpoints are: mend or remove it",
-            why.text);
-    if (status == PST_OK && text) {
-        json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
-
-        ret->exists = json_is_object(root);
-        get_text(root, "run", ret->run, sizeof(ret->run));
-        get_text(root, "model", ret->model, sizeof(ret->model));
-        get_text(root, "host", ret->host, sizeof(ret->host));
-        get_text(root, "fallback", ret->fallback, sizeof(ret->fallback));
-        get_text(root, "first", ret->first, sizeof(ret->first));
-        ret->pid = json_integer_value(json_object_get(root, "pid"));
-        ret->held = json_is_true(json_object_get(root, "held"));
-        ret->open = json_is_true(json_object_get(root, "open"));
-        json_decref(root);
-    }
-    pst_free(text);
-    pst_str_fini(&path);
-    return status;
-}
 
 bool pst_checkpoint_is_owned(const char *dir)
 {
     struct pst_str path = {0};
-    const bool ret = path_of(dir, OWNER_FILE, &path, NULL) != PST_OK ||
-                     access(path.text, F_OK) == 0;
+    const bool ret =
+        pst_owner_path(dir, PST_OWNER_FILE, &path, NULL) != PST_OK ||
+        access(path.text, F_OK) == 0;
 
     pst_str_fini(&path);
     return ret;
-}
-
-static bool is_utf8(const char *text)
-{
-    while (*text != '\0') {
-        const size_t n = pst_utf8_length(text);
-
-        if (n == 0)
-            return false;
-        text += n;
-    }
-    return true;
-}
-
-static enum pst_status write_record(const char *dir, const struct record *r,
-                                    struct pst_diag *diag)
-{
-    struct pst_str path = {0};
-    json_t *root =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1,
-                  "run", r->run, "model", r->model, "fallback", r->fallback,
-                  "first", r->first, "host", r->host, "pid", (json_int_t)r->pid,
-                  "held", (int)r->held, "open", (int)r->open);
-    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-    enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
-
-    if (status == PST_OK && !is_utf8(r->fallback))
-        status = pst_diag_set(diag, PST_E_CHECKPOINT_FOLDER,
-                              "the path of --checkpoint-fallback is not UTF-8, "
-                              "so %s cannot name it: choose another folder",
-                              path.text);
-    else if (status == PST_OK && !text)
-        status = pst_diag_nomem(diag, sizeof(*r));
-    if (status == PST_OK)
-        status = pst_file_write(path.text, text, strlen(text), diag);
-    json_decref(root);
-    free(text); /* allocated by jansson: free(), not pst_free() */
-    pst_str_fini(&path);
-    return status;
 }
 
 /* Locks the folder. *ret_held: another process has the lock. *ret: the
@@ -149,7 +45,7 @@ static enum pst_status lock_folder(const char *dir, int *ret, bool *ret_held,
                                    struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    enum pst_status status = path_of(dir, LOCK_FILE, &path, diag);
+    enum pst_status status = pst_owner_path(dir, LOCK_FILE, &path, diag);
     int fd = -1;
 
     *ret_held = false;
@@ -186,7 +82,7 @@ static void this_host(char ret[256])
 
 /* True if the process that wrote the record may be alive, for folders without
  * locks. A process of another host cannot be checked, so it counts as alive. */
-static bool may_live(const struct record *r)
+static bool may_live(const struct pst_owner_record *r)
 {
     char host[256];
 
@@ -199,7 +95,7 @@ static bool may_live(const struct record *r)
 }
 
 static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
-                                   const struct record *r, bool sure,
+                                   const struct pst_owner_record *r, bool sure,
                                    struct pst_diag *diag)
 {
     return pst_diag_set(
@@ -311,8 +207,8 @@ static bool is_foreign(const struct pst_checkpoint_claim *claim,
 }
 
 static enum pst_status read_content(const struct pst_checkpoint_claim *claim,
-                                    const struct record *r, struct content *ret,
-                                    struct pst_diag *diag)
+                                    const struct pst_owner_record *r,
+                                    struct content *ret, struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     bool known = false;
@@ -355,7 +251,7 @@ static enum pst_status refuse_other(const struct pst_checkpoint_claim *claim,
 }
 
 static enum pst_status refuse_run(const struct pst_checkpoint_claim *claim,
-                                  const struct record *r,
+                                  const struct pst_owner_record *r,
                                   const struct content *c,
                                   struct pst_diag *diag)
 {
@@ -371,17 +267,17 @@ static enum pst_status refuse_run(const struct pst_checkpoint_claim *claim,
  * run and its copy would resume from each other's checkpoints. r: the record of
  * the second folder. */
 static enum pst_status refuse_copy(const struct pst_checkpoint_claim *claim,
-                                   const struct record *r,
+                                   const struct pst_owner_record *r,
                                    struct pst_diag *diag)
 {
-    struct record original;
+    struct pst_owner_record original;
     enum pst_status status;
 
     if (claim->first == NULL || claim->run == NULL || r->first[0] == '\0' ||
         strcmp(r->run, claim->run) != 0 ||
         pst_path_is_same(r->first, claim->first))
         return PST_OK;
-    status = read_record(r->first, &original, diag);
+    status = pst_owner_record_read(r->first, &original, diag);
     if (status != PST_OK || strcmp(original.run, claim->run) != 0 ||
         !pst_path_is_same(original.fallback, claim->dir))
         return status;
@@ -395,7 +291,7 @@ static enum pst_status refuse_copy(const struct pst_checkpoint_claim *claim,
 }
 
 static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
-                                   struct record *r,
+                                   struct pst_owner_record *r,
                                    struct pst_checkpoint_former *former,
                                    struct pst_diag *diag)
 {
@@ -461,15 +357,6 @@ static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
     return make_durable(claim->dir, diag);
 }
 
-static void forget_record(const char *dir)
-{
-    struct pst_str path = {0};
-
-    if (path_of(dir, OWNER_FILE, &path, NULL) == PST_OK)
-        (void)unlink(path.text);
-    pst_str_fini(&path);
-}
-
 /* Stores the path of a folder, if any, as absolute path, since a resume may
  * start in another directory. */
 static enum pst_status store_folder(const char *dir, char ret[PATH_MAX],
@@ -499,7 +386,7 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
     enum pst_status status = lock_folder(claim->dir, &o->fd, &held, diag);
 
     if (status == PST_OK)
-        status = read_record(claim->dir, &o->record, diag);
+        status = pst_owner_record_read(claim->dir, &o->record, diag);
     if (status != PST_OK)
         return status;
     if (held)
@@ -516,10 +403,8 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
     else if (!claim->resume || o->record.run[0] == '\0')
         pst_checkpoint_name_run(o->record.run);
     status = store_folder(claim->fallback, o->record.fallback, diag);
-    if (status == PST_OK && claim->first && is_utf8(claim->first))
+    if (status == PST_OK)
         status = store_folder(claim->first, o->record.first, diag);
-    else
-        o->record.first[0] = '\0';
     if (status != PST_OK)
         return status;
     snprintf(o->record.model, sizeof(o->record.model), "%s",
@@ -528,9 +413,9 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
     o->record.pid = getpid();
     o->record.held = o->fd < 0;
     o->record.open = true;
-    status = write_record(claim->dir, &o->record, diag);
+    status = pst_owner_record_write(claim->dir, &o->record, diag);
     if (status != PST_OK && strcmp(before, o->record.run) != 0)
-        forget_record(
+        pst_owner_record_remove(
             claim->dir); /* the record of another run must not remain */
     return status;
 }
@@ -575,7 +460,7 @@ static bool is_lock_current(const struct pst_checkpoint_owner *o)
     struct stat held, seen;
     bool same = false;
 
-    if (o->fd >= 0 && path_of(o->dir, LOCK_FILE, &path, NULL) == PST_OK)
+    if (o->fd >= 0 && pst_owner_path(o->dir, LOCK_FILE, &path, NULL) == PST_OK)
         same = fstat(o->fd, &held) == 0 && stat(path.text, &seen) == 0 &&
                held.st_dev == seen.st_dev && held.st_ino == seen.st_ino;
     pst_str_fini(&path);
@@ -589,7 +474,7 @@ static bool is_locked(const char *dir)
     bool held = false;
     int fd = -1;
 
-    if (path_of(dir, LOCK_FILE, &path, NULL) == PST_OK)
+    if (pst_owner_path(dir, LOCK_FILE, &path, NULL) == PST_OK)
         fd = open(path.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd >= 0) {
         held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -602,12 +487,12 @@ static bool is_locked(const char *dir)
 enum pst_status pst_checkpoint_check_owner(const struct pst_checkpoint_owner *o,
                                            struct pst_diag *diag)
 {
-    struct record r;
+    struct pst_owner_record r;
     enum pst_status status;
 
     if (!o || is_lock_current(o))
         return PST_OK;
-    status = read_record(o->dir, &r, diag);
+    status = pst_owner_record_read(o->dir, &r, diag);
     if (status != PST_OK)
         return status;
     if ((r.run[0] == '\0' || strcmp(r.run, o->record.run) == 0) &&
@@ -633,7 +518,7 @@ enum pst_status pst_checkpoint_restore_owner(struct pst_checkpoint_owner *o,
 
     if (!o)
         return PST_OK;
-    status = path_of(o->dir, OWNER_FILE, &path, diag);
+    status = pst_owner_path(o->dir, PST_OWNER_FILE, &path, diag);
     if (status == PST_OK && access(path.text, F_OK) == 0) {
         pst_str_fini(&path);
         return PST_OK;
@@ -654,7 +539,8 @@ enum pst_status pst_checkpoint_restore_owner(struct pst_checkpoint_owner *o,
             (void)close(o->fd); /* closes a file that is already unlinked */
         o->fd = fd;
     }
-    return status == PST_OK ? write_record(o->dir, &o->record, diag) : status;
+    return status == PST_OK ? pst_owner_record_write(o->dir, &o->record, diag)
+                            : status;
 }
 
 bool pst_checkpoint_may_be_in_use(const struct pst_checkpoint_owner *o,
@@ -678,7 +564,7 @@ void pst_checkpoint_release(struct pst_checkpoint_owner *o)
     if (o->record.held || (o->record.open && is_lock_current(o))) {
         o->record.held = o->record.open = false;
         /* If this fails, the next run is asked to use --adopt. */
-        if (write_record(o->dir, &o->record, NULL) != PST_OK)
+        if (pst_owner_record_write(o->dir, &o->record, NULL) != PST_OK)
             errno = 0;
     }
     if (o->fd >= 0)
@@ -691,8 +577,8 @@ enum pst_status pst_checkpoint_read_run(const char *dir,
                                         struct pst_checkpoint_run *ret,
                                         struct pst_diag *diag)
 {
-    struct record r;
-    enum pst_status status = read_record(dir, &r, diag);
+    struct pst_owner_record r;
+    enum pst_status status = pst_owner_record_read(dir, &r, diag);
 
     if (status != PST_OK)
         return status;
@@ -707,13 +593,13 @@ enum pst_status pst_checkpoint_read_run(const char *dir,
 enum pst_status pst_checkpoint_lock(const char *dir, int *ret,
                                     struct pst_diag *diag)
 {
-    struct record r;
+    struct pst_owner_record r;
     bool held = false;
     int fd = -1;
     enum pst_status status = lock_folder(dir, &fd, &held, diag);
 
     if (status == PST_OK)
-        status = read_record(dir, &r, diag);
+        status = pst_owner_record_read(dir, &r, diag);
     if (status == PST_OK && (held || (fd < 0 && may_live(&r))))
         status = pst_diag_set(diag, PST_E_CHECKPOINT_LOCKED,
                               "a job writes checkpoints to %s (process %lld on "

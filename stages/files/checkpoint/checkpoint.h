@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_H
-#define PENSTOCK_STAGES_FILES_CHECKPOINT_H
+#ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_CHECKPOINT_H
+#define PENSTOCK_STAGES_FILES_CHECKPOINT_CHECKPOINT_H
 /*
  * Checkpoints: DIR/step-00000150/ with one safetensors shard per rank and
  * manifest.json, which is written last: a directory without it is not a
@@ -23,7 +23,7 @@
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
 #include "stages/files/data/position.h"
-#include "stages/files/state_names.h"
+#include "stages/files/checkpoint/state_names.h"
 
 #define PST_CHECKPOINT_VERSION 1
 #define PST_CHECKPOINT_LATEST  UINT64_MAX

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/files/state_names.h"
+#include "stages/files/checkpoint/state_names.h"
 
 #include "stages/files/lora/alphas.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads and writes "state_dict" of a manifest: key -> tensor, or a view of one;
  * also the adapters among the tensors. */
-#include "stages/files/manifest.h"
+#include "stages/files/checkpoint/manifest.h"
 
 #include <string.h>
 

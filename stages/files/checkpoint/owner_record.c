@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/files/checkpoint/owner_record.h"
+
+#include "stages/base/alloc.h"
+#include "stages/base/host/fs.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_OWNER ((size_t)64 << 10)
+
+enum pst_status pst_owner_path(const char *dir, const char *file,
+                               struct pst_str *ret, struct pst_diag *diag)
+{
+    pst_str_addf(ret, "%s/%s", dir, file);
+    return ret->failed ? pst_diag_nomem(diag, strlen(dir)) : PST_OK;
+}
+
+static void get_text(const json_t *root, const char *key, char *ret,
+                     size_t size)
+{
+    const char *text = json_string_value(json_object_get(root, key));
+
+    snprintf(ret, size, "%s", text ? text : "");
+}
+
+enum pst_status pst_owner_record_read(const char *dir,
+                                      struct pst_owner_record *ret,
+                                      struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    char *text = NULL;
+    size_t size = 0;
+    struct pst_diag why = {0};
+    enum pst_status status = pst_owner_path(dir, PST_OWNER_FILE, &path, diag);
+
+    *ret = (struct pst_owner_record){0};
+    if (status == PST_OK && access(path.text, F_OK) == 0)
+        status = pst_file_read(path.text, MAX_OWNER, &text, &size, &why);
+    if (status == PST_ERR_IO)
+        status = pst_diag_pass(
+            diag, &why,
+            "%s; the file says whose the checkpoints are: mend or remove it",
+            why.text);
+    if (status == PST_OK && text) {
+        json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+
+        ret->exists = json_is_object(root);
+        get_text(root, "run", ret->run, sizeof(ret->run));
+        get_text(root, "model", ret->model, sizeof(ret->model));
+        get_text(root, "host", ret->host, sizeof(ret->host));
+        get_text(root, "fallback", ret->fallback, sizeof(ret->fallback));
+        get_text(root, "first", ret->first, sizeof(ret->first));
+        ret->pid = json_integer_value(json_object_get(root, "pid"));
+        ret->held = json_is_true(json_object_get(root, "held"));
+        ret->open = json_is_true(json_object_get(root, "open"));
+        json_decref(root);
+    }
+    pst_free(text);
+    pst_str_fini(&path);
+    return status;
+}
+
+static bool is_utf8(const char *text)
+{
+    while (*text != '\0') {
+        const size_t n = pst_utf8_length(text);
+
+        if (n == 0)
+            return false;
+        text += n;
+    }
+    return true;
+}
+
+enum pst_status pst_owner_record_write(const char *dir,
+                                       const struct pst_owner_record *r,
+                                       struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    json_t *root = json_pack(
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1, "run",
+        r->run, "model", r->model, "fallback", r->fallback, "first",
+        is_utf8(r->first) ? r->first : "", "host", r->host, "pid",
+        (json_int_t)r->pid, "held", (int)r->held, "open", (int)r->open);
+    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    enum pst_status status = pst_owner_path(dir, PST_OWNER_FILE, &path, diag);
+
+    if (status == PST_OK && !is_utf8(r->fallback))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_FOLDER,
+                              "the path of --checkpoint-fallback is not UTF-8, "
+                              "so %s cannot name it: choose another folder",
+                              path.text);
+    else if (status == PST_OK && !text)
+        status = pst_diag_nomem(diag, sizeof(*r));
+    if (status == PST_OK)
+        status = pst_file_write(path.text, text, strlen(text), diag);
+    json_decref(root);
+    free(text); /* allocated by jansson: free(), not pst_free() */
+    pst_str_fini(&path);
+    return status;
+}
+
+void pst_owner_record_remove(const char *dir)
+{
+    struct pst_str path = {0};
+
+    if (pst_owner_path(dir, PST_OWNER_FILE, &path, NULL) == PST_OK)
+        (void)unlink(path.text);
+    pst_str_fini(&path);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_RECORD_H
+#define PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_RECORD_H
+/* DIR/owner.json: the run that a checkpoint folder belongs to, and the process
+ * that used it last. Only owner.c uses it. Any thread. */
+#include "stages/base/diag.h"
+#include "stages/base/str.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PST_OWNER_FILE "owner.json"
+
+struct pst_owner_record {
+    bool exists;
+    char run[33], model[33], host[256];
+    /* In the first folder of a run: the second one; "": none. */
+    char fallback[PATH_MAX];
+    /* In the second folder: the first one; "": none, or its name is not UTF-8.
+     */
+    char first[PATH_MAX];
+    int64_t pid;
+    /* The process still uses the folder; only used if locks do not work. */
+    bool held;
+    bool open; /* the process has not recorded its end */
+};
+
+/* Appends the path of a file in the folder to *ret. */
+enum pst_status pst_owner_path(const char *dir, const char *file,
+                               struct pst_str *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Reads owner.json. A damaged record counts as empty; the checkpoints then show
+ * to which run they belong. */
+enum pst_status pst_owner_record_read(const char *dir,
+                                      struct pst_owner_record *ret,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_owner_record_write(const char *dir,
+                                       const struct pst_owner_record *r,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Removes owner.json, if it is there. */
+void pst_owner_record_remove(const char *dir);
+
+#endif
