@@ -12,6 +12,7 @@
 
 #include "daemon/ctl/out.h"
 #include "stages/files/checkpoint/checkpoint.h"
+#include "stages/run/state/average.h"
 #include "stages/split/plan.h"
 
 /* Summary of the written file. */
@@ -139,11 +140,18 @@ static enum pst_status write_plan(const struct pstd_config *config,
     return status;
 }
 
+/* Finds a tensor; of a parameter with an average that its optimizer keeps, the
+ * average. */
 static enum pst_status find_in_checkpoint(
     void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,
     struct pst_diag *diag)
 {
-    *ret = pst_checkpoint_find(ctx, tensor);
+    *ret =
+        pst_has_prefix(tensor, PST_CHECKPOINT_PARAM)
+            ? pst_checkpoint_average(ctx, tensor + strlen(PST_CHECKPOINT_PARAM))
+            : NULL;
+    if (*ret == NULL)
+        *ret = pst_checkpoint_find(ctx, tensor);
     return *ret != NULL
                ? PST_OK
                : pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
@@ -174,7 +182,7 @@ static bool has_averages(const struct pst_checkpoint *ckpt)
     for (size_t i = 0; i < ckpt->where.n; i++)
         if (pst_has_prefix(ckpt->where.entries[i].key, "ema."))
             return true;
-    return false;
+    return pst_checkpoint_has_average(ckpt);
 }
 
 static void print_skipped(void *ctx, const char *dir, uint64_t step,

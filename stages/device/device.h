@@ -43,10 +43,10 @@ struct pst_update {
     double momentum;     /* sgd, rmsprop, muon */
     double dampening;    /* sgd */
     bool nesterov;       /* sgd, muon */
-    bool first;          /* sgd: the momentum is set, not updated */
-    double beta1, beta2; /* adamw, adam, adamax, lion, lamb */
+    bool first;          /* sgd, schedulefree: states are set, not updated */
+    double beta1, beta2; /* adamw, adam, adamax, lion, lamb, schedulefree */
     double eps;          /* all but sgd and lion */
-    /* adamw, adam, adamax, lamb: 1 - beta1^t, 1 - beta2^t */
+    /* adamw, adam, adamax, lamb, schedulefree: 1 - beta1^t, 1 - beta2^t */
     double bias1, bias2;
     double alpha;      /* rmsprop: weight of the old mean square */
     bool centered;     /* rmsprop: by the variance, not the mean square */
@@ -55,7 +55,7 @@ struct pst_update {
     unsigned ns_steps; /* muon: iterations of Newton-Schulz */
     bool match_rms;    /* muon: adjust_lr_fn is match_rms_adamw */
     /* adafactor: weight of the new squares, largest relative step, least RMS of
-     * a parameter, largest RMS of an update */
+     * a parameter and largest of an update. schedulefree: share is c */
     double share, most, eps2, clip;
 };
 

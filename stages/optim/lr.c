@@ -293,3 +293,27 @@ double pst_lr_at(const struct pst_optim_options *options, uint64_t update)
         return options->lr * (double)update / (double)options->warmup_steps;
     return options->lr * row->share(options, update);
 }
+
+/* Returns an update from which on the rate is not larger than before. */
+static uint64_t top_update(const struct pst_optim_options *options)
+{
+    uint64_t last = options->warmup_steps;
+
+    for (unsigned i = 0; i < options->n_lr_points; i++)
+        last = PST_MAX(last, options->lr_points[i].update);
+    return last;
+}
+
+double pst_lr_share_of_top(const struct pst_optim_options *options,
+                           uint64_t first, uint64_t update)
+{
+    const uint64_t end = PST_MIN(update, PST_MAX(top_update(options), first));
+    double top = 0, sum = 0;
+
+    for (uint64_t u = first; u <= end; u++) {
+        top = PST_MAX(top, pst_lr_at(options, u));
+        sum += top * top;
+    }
+    sum += (double)(update - end) * top * top;
+    return sum > 0 ? top * top / sum : 0;
+}

@@ -56,6 +56,10 @@ struct pst_optim {
     const char *states[PST_OPTIM_MAX_STATES];
     /* those of PyTorch; of lion, those of its authors */
     struct pst_optim_options defaults;
+    /* 1 + index of a state that is an average of the parameter: outside of
+     * training it stands for the parameter. It is not set before the first
+     * update. 0: there is none. */
+    unsigned average;
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
      * NULL-terminated. Any other option is refused. */
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
@@ -107,6 +111,10 @@ unsigned pst_optim_index(const struct pst_optim *optim);
 const char *pst_optim_state_of(const char *name);
 /* True for the name of an averaged parameter: "ema.h.0.weight". */
 bool pst_optim_is_average(const char *name);
+/* Returns the FQN in the name of a state that is an optimizer's own average of
+ * a parameter, such as "h.0.weight" in "schedulefree.x.h.0.weight"; NULL for
+ * other names. */
+const char *pst_optim_own_average_of(const char *name);
 bool pst_optim_has(const struct pst_optim *optim, const char *option);
 /* Returns the number of states that the options need: SGD has one only with
  * momentum. */

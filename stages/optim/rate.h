@@ -82,5 +82,9 @@ enum pst_status pst_lr_check(const struct pst_optim_options *options,
 
 /* Returns the learning rate of an update. */
 double pst_lr_at(const struct pst_optim_options *options, uint64_t update);
+/* Returns the last term's share of the sum of squares of the largest rate so
+ * far, over the updates from `first` to `update`; 0 if the sum is 0. */
+double pst_lr_share_of_top(const struct pst_optim_options *options,
+                           uint64_t first, uint64_t update);
 
 #endif

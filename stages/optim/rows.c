@@ -91,6 +91,19 @@ const char *pst_optim_state_of(const char *name)
     return NULL;
 }
 
+const char *pst_optim_own_average_of(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        const unsigned k = rows[i]->average;
+        const size_t n = k > 0 ? strlen(rows[i]->states[k - 1]) : 0;
+
+        if (k > 0 && strncmp(name, rows[i]->states[k - 1], n) == 0 &&
+            name[n] == '.')
+            return name + n + 1;
+    }
+    return NULL;
+}
+
 bool pst_optim_has(const struct pst_optim *optim, const char *option)
 {
     for (size_t i = 0; optim->options[i] != NULL; i++)
@@ -261,6 +274,9 @@ struct pst_update pst_optim_update(const struct pst_optim *optim,
     if (optim->numbers != NULL)
         optim->numbers(options, updates - PST_MIN(updates, since), &ret);
     ret.lr = pst_lr_at(options, updates);
+    if (optim->average > 0)
+        ret.share =
+            pst_lr_share_of_top(options, PST_MIN(updates, since), updates);
     ret.grad_scale = grad_scale;
     ret.clip_value = options->clip_value;
     return ret;

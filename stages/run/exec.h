@@ -264,7 +264,9 @@ struct pst_load_choice {
     /* Accept any model with the same tensors, if the engine does not train. */
     bool any_model;
     /* Load the averages of parameters (--ema) in place of their values, where
-     * there are averages; an error if there are none at all. */
+     * there are averages; an error if there are none at all. An average that
+     * an optimizer keeps itself is loaded without that, too, unless the engine
+     * keeps it as well (state/average.h). */
     bool averaged;
     /* Receives, on rank 0, a description of how this model differs from the
      * export that wrote the checkpoint; may be NULL. */
@@ -326,7 +328,8 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Copies the current parameters and buffers to an engine of the
  * same model on the same ranks that does not train; the two engines may shard
- * them differently. Between steps. */
+ * them differently. An average that an optimizer keeps itself comes in the
+ * place of its parameter (state/average.h). Between steps. */
 enum pst_status pst_engine_copy_values(struct pst_engine *to,
                                        const struct pst_engine *from,
                                        struct pst_diag *diag) PST_MUST_CHECK;

@@ -89,6 +89,14 @@ def adafactor(model):
                                   weight_decay=.1)]
 
 
+def schedulefree(model):
+    bare, other = split(model, lambda name: "norm" in name or "last" in name or
+                        "bias" in name)
+    return [MAKERS["schedulefree"]([{"params": bare, "weight_decay": 0},
+                                    {"params": other}], lr=.01,
+                                   weight_decay=.1)]
+
+
 def sgd(model):
     return [torch.optim.SGD(model.parameters(), lr=.2, momentum=.9)]
 
@@ -149,6 +157,9 @@ CASES = (
     ("adafactor", adafactor,
      ["--optimizer", "adafactor", "--lr", ".05", "--weight-decay", ".1",
       "--no-decay", "biases"]),
+    ("schedulefree", schedulefree,
+     ["--optimizer", "schedulefree", "--lr", ".01", "--weight-decay", ".1",
+      "--no-decay", "norms,biases"]),
     ("averages", no_decay,
      ["--lr", ".01", "--weight-decay", ".3", "--no-decay", "norms,biases",
       "--ema", ".9"]),
@@ -222,8 +233,14 @@ class Bench:
                 optimizer.step()
             if trained is not self.model:
                 trained.update_parameters(self.model)
-        return {k.removeprefix("module."): v.detach().clone()
-                for k, v in trained.named_parameters()}
+        ret = {k.removeprefix("module."): v.detach().clone()
+               for k, v in trained.named_parameters()}
+        for optimizer in optimizers:
+            if hasattr(optimizer, "average"): # `weights` writes it
+                own = optimizer.average()
+                ret.update((k, own[v]) for k, v in
+                           self.model.named_parameters() if v in own)
+        return ret
 
     def differences(self, got, want):
         for name, tensor in want.items():

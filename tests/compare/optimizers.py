@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's optimizers by penstock's names (MAKERS), Muon with f32 for bf16, and
-two that PyTorch has not. Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023,
+three that PyTorch has not. Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023,
 algorithm 2. LAMB: You et al., "Large Batch Optimization for Deep Learning",
-2019, algorithm 2 with bias correction and phi(x) = x."""
+2019, algorithm 2 with bias correction and phi(x) = x. ScheduleFree: AdamW of
+Defazio et al., "The Road Less Scheduled", 2024."""
 import torch
 from torch.optim import _muon
 
@@ -68,6 +69,45 @@ class Lamb(torch.optim.Optimizer):
                 p.sub_(u, alpha=group["lr"] * ratio)
 
 
+class ScheduleFree(torch.optim.Optimizer):
+    """As the authors' AdamWScheduleFree in training mode: the parameter is y,
+    and x is not kept. Without its foreach, its r and its weight_lr_power."""
+
+    def __init__(self, params, lr=2.5e-3, betas=(0.9, 0.999), eps=1e-8,
+                 weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps,
+                                  "weight_decay": weight_decay, "k": 0,
+                                  "top": -1.0, "sum": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            lr = group["lr"]
+            group["k"] += 1
+            group["top"] = max(lr, group["top"])
+            group["sum"] += group["top"]**2
+            c = group["top"]**2 / group["sum"] if group["sum"] > 0 else 0
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(z=p.clone(), v=torch.zeros_like(p))
+                z, v = state["z"], state["v"]
+                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                by = p.grad / ((v / (1 - beta2**group["k"])).sqrt() +
+                               group["eps"])
+                by += group["weight_decay"] * p
+                p.lerp_(z, c)
+                p.add_(by, alpha=lr * (beta1 * (1 - c) - 1))
+                z.sub_(by, alpha=lr)
+                state["x"] = p.lerp(z, 1 - 1 / beta1)
+
+    @torch.no_grad()
+    def average(self):
+        """Returns the averages x by parameter."""
+        return {p: state["x"] for p, state in self.state.items()}
+
+
 def newton_schulz(grad, ns_coefficients, ns_steps, eps):
     """torch.optim._muon's iteration without the conversion to bf16."""
     a, b, c = ns_coefficients
@@ -99,7 +139,7 @@ MAKERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW,
           "lion": Lion, "rmsprop": torch.optim.RMSprop,
           "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta,
           "lamb": Lamb, "muon": Muon,
-          "adafactor": torch.optim.Adafactor}
+          "adafactor": torch.optim.Adafactor, "schedulefree": ScheduleFree}
 
 
 class Both:

@@ -18,6 +18,7 @@ OPTIMIZERS = {
     "lamb": ["--weight-decay 0.05"],
     "muon": ["--ns-steps 3", "--match-rms-adamw"],
     "adafactor": ["--beta2-decay -0.7", "--clip-threshold 1.5"],
+    "schedulefree": ["--beta1 0.8", "--weight-decay 0.1"],
 }
 GROUPS = ["biases:weight-decay=0", "ndim=2:lr=0.004", "norms:lr=0.02",
           "biases:clip-norm=0.5", "ndim<2:optimizer=sgd,lr=0.01,momentum=0.9",

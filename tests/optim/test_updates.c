@@ -69,7 +69,8 @@ static bool is_elsewhere(const char *name)
 {
     return mem.device != &pst_device_cpu &&
            (strcmp(name, "lamb") == 0 || strcmp(name, "muon") == 0 ||
-            strcmp(name, "adafactor") == 0);
+            strcmp(name, "adafactor") == 0 ||
+            strcmp(name, "schedulefree") == 0);
 }
 
 static unsigned last_isa(void)
@@ -531,6 +532,7 @@ static void what_would_not_be_finite_stays(void **state)
         {"muon", {.momentum = 0.9}, true, true},
         {"muon", {.momentum = 0.9, .nesterov = true}, true, true},
         {"adafactor", {.weight_decay = 0.01}, false, true},
+        {"schedulefree", {.weight_decay = 0.01}, false},
     };
     size_t n;
     const struct pst_optim *const *all = pst_optim_rows(&n);

@@ -154,23 +154,22 @@ static const struct pstd_option rows[] = {
          "layer by chunks of rows"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
-         "rmsprop, adagrad, adadelta, lamb, muon, adafactor"),
+         "rmsprop, adagrad, adadelta, lamb, muon, adafactor, schedulefree"),
     REAL(lr, "lr", S_STEP, NULL, 0, BIG,
-         "learning rate; default: PyTorch's (of lion and lamb: their papers'), "
-         "as "
-         "for the options of the optimizers below"),
+         "learning rate; default: PyTorch's (of lion, lamb and schedulefree: "
+         "their papers'), as for the options of the optimizers below"),
     REAL(momentum, "momentum", S_STEP | PSTD_OPT_PLAN, NULL, 0, BIG,
          "momentum of sgd, rmsprop and muon"),
     REAL(dampening, "dampening", S_STEP, NULL, -BIG, BIG, "dampening of sgd"),
     FLAG(nesterov, "nesterov", S_STEP,
          "Nesterov momentum of sgd (muon has it by default)"),
     REAL(beta1, "beta1", S_STEP, NULL, 0, 1,
-         "first beta of adamw, adam, adamax, lion and lamb"),
+         "first beta of adamw, adam, adamax, lion, lamb and schedulefree"),
     REAL(beta2, "beta2", S_STEP, NULL, 0, 1,
-         "second beta of adamw, adam, adamax, lion and lamb"),
+         "second beta of adamw, adam, adamax, lion, lamb and schedulefree"),
     REAL(eps, "eps", S_STEP, NULL, 0, BIG,
          "epsilon of adamw, adam, adamax, rmsprop, adagrad, adadelta, lamb, "
-         "muon and adafactor"),
+         "muon, adafactor and schedulefree"),
     REAL(alpha, "alpha", S_STEP, NULL, 0, 1,
          "rmsprop: weight of the old mean square in the new one"),
     FLAG(centered, "centered", S_STEP | PSTD_OPT_PLAN,
@@ -192,9 +191,7 @@ static const struct pstd_option rows[] = {
          "adafactor: largest RMS of an update before that"),
     REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
          "weight decay: adamw, lion, muon and adafactor shrink parameters by "
-         "it; lamb "
-         "adds it "
-         "to the direction; sgd, adam, "
+         "it; lamb and schedulefree add it to the direction; sgd, adam, "
          "adamax, rmsprop, adagrad and adadelta add it to the gradient"),
     ROW(group, "group", 0, RULES, S_STEP | PSTD_OPT_PLAN, NULL, 0, 0, "RULE",
         "options of the optimizer for some parameters: "

@@ -21,6 +21,7 @@ void pst_cpu_update_lion(const struct pst_task *task);
 void pst_cpu_update_rmsprop(const struct pst_task *task);
 void pst_cpu_update_adagrad(const struct pst_task *task);
 void pst_cpu_update_adadelta(const struct pst_task *task);
+void pst_cpu_update_schedulefree(const struct pst_task *task);
 void pst_cpu_update_lamb(const struct pst_task *task);
 void pst_cpu_update_muon(const struct pst_task *task);
 void pst_cpu_update_adafactor(const struct pst_task *task);
@@ -45,6 +46,7 @@ void pst_cpu_record_stayed(const struct pst_task *task, int64_t n);
     X("update.rmsprop", pst_cpu_update_rmsprop)                                \
     X("update.adagrad", pst_cpu_update_adagrad)                                \
     X("update.adadelta", pst_cpu_update_adadelta)                              \
+    X("update.schedulefree", pst_cpu_update_schedulefree)                      \
     X("update.lamb", pst_cpu_update_lamb)                                      \
     X("update.muon", pst_cpu_update_muon)                                      \
     X("update.adafactor", pst_cpu_update_adafactor)                            \

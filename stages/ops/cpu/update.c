@@ -96,3 +96,5 @@ UPDATE(rmsprop, operand_at(t, 1, i), operand_at(t, 2, i), operand_at(t, 3, i),
        o)
 UPDATE(adagrad, operand_at(t, 1, i), o)
 UPDATE(adadelta, operand_at(t, 1, i), operand_at(t, 2, i), o)
+UPDATE(schedulefree, operand_at(t, 1, i), operand_at(t, 2, i),
+       operand_at(t, 3, i), o)

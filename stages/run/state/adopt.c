@@ -6,6 +6,7 @@
 #include "stages/base/host/alive.h"
 #include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/run/state/average.h"
 #include "stages/run/state/entries.h"
 #include "stages/run/state/migration.h"
 
@@ -237,7 +238,8 @@ static enum pst_status copy_whole_values(struct pst_engine *to,
         if (to->grid->plan->params.at[p->index].kind == PST_VALUE_CONST)
             continue;
         status = find_old_param(to, from, (unsigned)p->index, &old, diag);
-        if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old))
+        if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old) ||
+            pst_engine_average(from, (unsigned)old) > 0)
             continue;
         status = pst_engine_read_param(from, (unsigned)old,
                                        pst_device_host(&d->mem, at), diag);
@@ -248,7 +250,8 @@ static enum pst_status copy_whole_values(struct pst_engine *to,
     return status;
 }
 
-/* Copies the parameters that replicas shard in either engine. */
+/* Copies the parameters that replicas shard in either engine, and the averages
+ * of parameters that have one. */
 static enum pst_status copy_sharded(struct pst_engine *to,
                                     const struct pst_engine *from,
                                     struct pst_diag *diag)
@@ -264,7 +267,10 @@ static enum pst_status copy_sharded(struct pst_engine *to,
             to->grid->plan->params.at[i].n_stages == 0)
             continue;
         status = find_old_param(to, from, i, &p.old, diag);
-        if (status != PST_OK || !is_shared(to, from, i, p.old))
+        if (status != PST_OK)
+            continue;
+        p.average = pst_engine_average(from, (unsigned)p.old) > 0;
+        if (!p.average && !is_shared(to, from, i, p.old))
             continue;
         for (p.rank = 0; p.rank < to->grid->options.ranks && status == PST_OK;
              p.rank++)
@@ -427,7 +433,11 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     enum pst_status status = PST_OK;
 
     p.old = name != NULL ? pst_plan_find_param(a->from->grid->plan, name) : -1;
-    if (p.old < 0 || !is_shared(a->to, a->from, param, p.old))
+    if (p.old < 0)
+        return PST_OK;
+    p.average = pst_engine_average(a->from, (unsigned)p.old) > 0 &&
+                !pst_engine_keeps_average(a->to, param);
+    if (!p.average && !is_shared(a->to, a->from, param, p.old))
         return PST_OK;
     if (!pst_meta_same(&a->from->grid->plan->params.at[p.old].meta, &to->meta))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,

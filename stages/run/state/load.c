@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stages/run/rank/step/device.h"
+#include "stages/run/state/average.h"
 #include "stages/run/state/carried.h"
 #include "stages/run/state/entries.h"
 #include "stages/run/state/match.h"
@@ -70,21 +71,38 @@ static bool is_untrained(const struct loader *l, const char *name)
             strncmp(name, before, n) != 0 || name[n] != '.');
 }
 
+/* Returns the saved tensor of a parameter, or what stands for it here. */
+static const struct pst_safetensors_entry *find_param(const struct loader *l,
+                                                      const char *name)
+{
+    const struct pst_safetensors_entry *e = find_tensor(l, name), *average;
+    const int i = pst_plan_find_param(l->engine->grid->plan,
+                                      name + strlen(PST_CHECKPOINT_PARAM));
+
+    if (e == NULL ||
+        (i >= 0 && pst_engine_keeps_average(l->engine, (unsigned)i)))
+        return e;
+    average =
+        pst_checkpoint_average(l->ckpt, e->name + strlen(PST_CHECKPOINT_PARAM));
+    return average != NULL ? average : e;
+}
+
 /* Returns the tensor to load for an entry. A run that adds --ema begins its
  * averages with the parameters. */
 static const struct pst_safetensors_entry *find_entry(const struct loader *l,
                                                       const char *name)
 {
     const bool is_average = pst_optim_is_average(name);
+    const bool is_param = pst_has_prefix(name, PST_CHECKPOINT_PARAM);
     const struct pst_safetensors_entry *e = NULL;
     char other[1300];
 
-    if (!is_average && !(l->averaged && pst_has_prefix(name, "param.")))
-        return find_tensor(l, name);
+    if (!is_average && !(l->averaged && is_param))
+        return is_param ? find_param(l, name) : find_tensor(l, name);
     (void)snprintf(other, sizeof(other), "%s.%s", is_average ? "param" : "ema",
                    strchr(name, '.') + 1);
     e = find_tensor(l, is_average ? name : other);
-    return e != NULL ? e : find_tensor(l, is_average ? other : name);
+    return e != NULL ? e : find_param(l, is_average ? other : name);
 }
 
 static enum pst_status load_entry(void *ctx, struct pst_rank *r,
@@ -278,7 +296,8 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         return status;
     l.ckpt = ckpt;
     status = pst_match_check(engine, ckpt, choice->any_model, diag);
-    if (status == PST_OK && l.averaged && !has_any(&l, "ema.", 4))
+    if (status == PST_OK && l.averaged && !has_any(&l, "ema.", 4) &&
+        !pst_checkpoint_has_average(ckpt))
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                               "the checkpoint of step %" PRIu64
                               " has no averaged parameters: its run had no "

@@ -6,6 +6,7 @@
 #include "stages/base/host/alive.h"
 #include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
+#include "stages/run/state/average.h"
 
 /* One side of a transfer: the elements that a replica has. */
 struct end {
@@ -29,16 +30,43 @@ static void set_whole_state(const struct pst_engine *engine,
     e->n = is_there && e->n > 0 ? pst_meta_numel(&meta) : 0;
 }
 
+static bool is_average(const struct pst_engine *engine,
+                       const struct pst_migration *p)
+{
+    return engine == p->from && p->average;
+}
+
+/* Returns the number, in its pipeline, of the rank at that end: p->rank, but
+ * only the owner of a transmitted parameter has its average. */
+static unsigned rank_at(const struct pst_engine *engine,
+                        const struct pst_migration *p)
+{
+    const struct pst_plan_param *old = &p->from->grid->plan->params.at[p->old];
+
+    return is_average(engine, p) && old->transmit
+               ? (unsigned)p->from->grid->sched->rank_of[old->owner_stage]
+               : p->rank;
+}
+
+/* True if each replica has all elements at that end. */
+static bool is_whole(const struct pst_engine *engine,
+                     const struct pst_migration *p, int param)
+{
+    if (is_average(engine, p))
+        return !pst_role_shares(pst_rank_role(engine->ranks[0]),
+                                (unsigned)param);
+    return p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);
+}
+
 static struct end end_of(const struct pst_engine *engine,
                          const struct pst_migration *p, int param,
                          unsigned replica)
 {
     struct end e = {
         .rank = pst_engine_local_rank(
-            engine, replica * engine->grid->options.ranks + p->rank),
+            engine, replica * engine->grid->options.ranks + rank_at(engine, p)),
         .n = pst_meta_numel(&engine->grid->plan->params.at[param].meta)};
-    const bool whole =
-        p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);
+    const bool whole = is_whole(engine, p, param);
     const struct pst_rank_param *at;
 
     if (!whole)
@@ -51,9 +79,12 @@ static struct end end_of(const struct pst_engine *engine,
     if (e.rank == NULL)
         return e;
     at = pst_layout_param(pst_rank_layout(e.rank), (unsigned)param);
-    e.offset = p->state >= 0 ? at->state[p->state]
-               : whole       ? at->data
-                             : at->own_data;
+    if (is_average(engine, p))
+        e.offset = at->state[pst_engine_average(engine, (unsigned)param) - 1];
+    else
+        e.offset = p->state >= 0 ? at->state[p->state]
+                   : whole       ? at->data
+                                 : at->own_data;
     return e;
 }
 
@@ -86,11 +117,11 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
         memcpy(pst_device_host(&pst_rank_device(dst.rank)->mem, at), data,
                bytes);
     else if (src.rank != NULL)
-        status = pst_engine_transfer(p->to, true, b * ranks + p->rank,
+        status = pst_engine_transfer(p->to, true, b * ranks + rank_at(p->to, p),
                                      (void *)data, bytes, diag);
     else if (dst.rank != NULL)
         status = pst_engine_transfer(
-            p->to, false, a * ranks + p->rank,
+            p->to, false, a * ranks + rank_at(p->from, p),
             pst_device_host(&pst_rank_device(dst.rank)->mem, at), bytes, diag);
     if (status == PST_OK && dst.rank != NULL)
         pst_device_push(&pst_rank_device(dst.rank)->mem, at, bytes);
@@ -103,8 +134,7 @@ static enum pst_status pass_tensor(const struct pst_migration *p,
                                    struct pst_diag *diag)
 {
     const unsigned n = p->to->grid->options.replicas;
-    const bool whole =
-        p->state < 0 && !pst_engine_has_parts(p->from, (unsigned)p->old);
+    const bool whole = is_whole(p->from, p, p->old);
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < n * n && status == PST_OK; i++)

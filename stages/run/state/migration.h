@@ -11,8 +11,11 @@
 struct pst_migration {
     struct pst_engine *to;
     const struct pst_engine *from;
-    int old, new;  /* indices in params of the two plans; f32, of equal size */
-    int state;     /* index of the optimizer's sharded state; -1: the value */
+    int old, new; /* indices in params of the two plans; f32, of equal size */
+    int state;    /* index of the optimizer's sharded state; -1: the value */
+    /* the value in `to` becomes the average in `from` (average.h); state is -1
+     */
+    bool average;
     unsigned rank; /* rank of the pipeline that has the parameter in `to` */
 };
 

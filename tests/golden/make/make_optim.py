@@ -10,8 +10,8 @@ checkpoints, and `off`: the error of PyTorch's own f32 parameters against f64. O
 Muon `bf16` is the difference that PyTorch's bf16 makes. Start values and gradients are exact
 in f32 and are made anew in the test: see `start` and `gradients`.
 
-Lion and LAMB are not PyTorch's: tests/compare/optimizers.py has them from their
-papers.
+Lion, LAMB and schedule-free AdamW are not PyTorch's: tests/compare/optimizers.py
+has them from their papers.
 """
 import json
 import os
@@ -35,7 +35,8 @@ STATES = {"sgd.momentum": "momentum_buffer",
           "adadelta.v": "square_avg", "adadelta.s": "acc_delta",
           "lamb.m": "m", "lamb.v": "v", "muon.momentum": "momentum_buffer",
           "adafactor.row": "row_var", "adafactor.col": "col_var",
-          "adafactor.v": "variance"}
+          "adafactor.v": "variance", "schedulefree.z": "z",
+          "schedulefree.v": "v", "schedulefree.x": "x"}
 # PyTorch takes the epsilon of the dtype, here also for f64.
 EPS = torch.finfo(torch.float32).eps
 BETAS = {"beta1": 0.8, "beta2": 0.95}
@@ -78,6 +79,8 @@ CASES = [
                    "clip_threshold": 1.5, "weight_decay": 0.01}, [2, 3, 4]),
     ("adafactor", {"lr": 0.5, "beta2_decay": -0.5, "eps": 1e-2,
                    "clip_threshold": 2.0}),
+    ("schedulefree", {}),
+    ("schedulefree", {"lr": 0.02, **BETAS, "eps": 1e-3, "weight_decay": 0.1}),
 ]
 
 
@@ -112,7 +115,7 @@ def run(name, options, shape, dtype, maker=None):
     if name == "adafactor":
         eps = options.pop("eps", EPS), options.pop("eps2", 1e-3)
         options.update(eps=eps, d=options.pop("clip_threshold", 1.0))
-    if name not in ("lion", "lamb", "muon"):
+    if name not in ("lion", "lamb", "muon", "schedulefree"):
         options["foreach"] = False
     optimizer = (maker or MAKERS[name])([p], **options)
     for step in range(STEPS):

@@ -407,6 +407,63 @@ static int64_t adadelta(int64_t n, float *restrict p, const float *restrict g,
     return stayed;
 }
 
+/* The loop of schedulefree. Callers pass u->first as a constant, so that both
+ * loops have no branches. */
+static PST_ALWAYS_INLINE int64_t
+schedulefree_loop(bool first, int64_t n, float *restrict p,
+                  const float *restrict g, float *restrict z, float *restrict v,
+                  float *restrict x, const struct pst_update *u)
+{
+    const float b1 = (float)u->beta1, b2 = (float)u->beta2;
+    const float c2 = (float)(1.0 - u->beta2), e = (float)u->eps;
+    const float root = (float)(1.0 / sqrt(u->bias2));
+    const float lr = (float)u->lr, share = (float)u->share;
+    const float gs = (float)u->grad_scale, decay = (float)u->weight_decay;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(z, at);
+        prefetch_ahead(v, at);
+        prefetch_ahead(x, at);
+        for (int64_t i = at; i < end; i++) {
+            const float zi = first ? p[i] : z[i], xi = first ? p[i] : x[i];
+            const float gi = g[i] * gs;
+            const float vi = b2 * v[i] + c2 * gi * gi;
+            const float by = gi / (sqrtf(vi) * root + e) + decay * p[i];
+            const float zn = zi - lr * by;
+            const float xn = xi + share * (zn - xi);
+            const float pi = zn + b1 * (xn - zn);
+
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = zi;
+            b.was[2][i - at] = v[i];
+            b.was[3][i - at] = xi;
+            z[i] = zn;
+            v[i] = vi;
+            x[i] = xn;
+            p[i] = pi;
+            is_odd |= finite_or_nan(pi, vi, xn) + finite_or_nan(zn, 0, 0) != 0;
+        }
+        if (is_odd)
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, z, v, x});
+    }
+    return stayed;
+}
+
+static int64_t schedulefree(int64_t n, float *p, const float *g, float *z,
+                            float *v, float *x, const struct pst_update *u)
+{
+    return u->first ? schedulefree_loop(true, n, p, g, z, v, x, u)
+                    : schedulefree_loop(false, n, p, g, z, v, x, u);
+}
+
 /* Sums in 16 lanes, then by a fixed tree: the bits do not depend on the vector
  * width. */
 static double sumsq(int64_t n, const float *x)
@@ -455,4 +512,5 @@ const struct pst_simd_updates PST_SIMD(pst_simd_updates) = {
     .rmsprop = rmsprop,
     .adagrad = adagrad,
     .adadelta = adadelta,
+    .schedulefree = schedulefree,
 };

@@ -32,8 +32,8 @@ struct pst_simd_updates {
                    double momentum, double dampening, double weight_decay,
                    bool nesterov, bool first, double gscale);
     /* The others, with the formulas of their rows (stages/optim/); all but lion
-     * begin with g = g * grad_scale + weight_decay * p. Their operands are the
-     * parameter, its gradient and the row's states. */
+     * and schedulefree begin with g = g * grad_scale + weight_decay * p. Their
+     * operands are the parameter, its gradient and the row's states. */
     int64_t (*adam)(int64_t n, float *p, const float *g, float *m, float *v,
                     const struct pst_update *u);
     int64_t (*adamax)(int64_t n, float *p, const float *g, float *m, float *top,
@@ -48,6 +48,8 @@ struct pst_simd_updates {
                        const struct pst_update *u);
     int64_t (*adadelta)(int64_t n, float *p, const float *g, float *v, float *s,
                         const struct pst_update *u);
+    int64_t (*schedulefree)(int64_t n, float *p, const float *g, float *z,
+                            float *v, float *x, const struct pst_update *u);
 };
 
 /* Variance of the elements of a piece of a row, for adafactor: element i has
