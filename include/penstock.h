@@ -341,9 +341,10 @@ int penstock_set_gradient(penstock_session *session, const char *name,
 /* COLLECTIVE. Runs the model in eval mode on the current parameters; changes
  * nothing. Random numbers are those of step 0. inputs: as for
  * penstock_train_step, also those that only the loss needs. *ret_loss: NaN if
- * the model has no loss; may be NULL. Outputs: see penstock_output. The first
- * call allocates memory for evaluation.
- */
+ * the model has no loss; may be NULL. Outputs: see penstock_output. Parameters
+ * are read where they are; only buffers that the model writes, and what
+ * replicas shard, are copied. The first call allocates memory for evaluation,
+ * later ones allocate nothing. */
 int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
                      size_t n_inputs, double *ret_loss,
                      struct penstock_error *error);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Forward passes in eval mode, by a second engine with the same cut, which the
- * first pass creates. Before each pass, the current state is copied to it. */
+ * first pass creates. It reads parameters in the memory of the session's engine
+ * where it can; the others are copied before a pass if they have changed. */
 #include <math.h>
 
 #include "daemon/common/setup.h"
@@ -83,6 +84,10 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
         status = pst_engine_new(f->cut.plan, s->transport, &options, &f->engine,
                                 diag);
     pst_str_fini(&places);
+    if (status == PST_OK)
+        status = pst_transport_agree(
+            s->transport, pst_engine_borrow_values(f->engine, s->engine, diag),
+            diag);
     if (status == PST_OK)
         pstl_send_plan_notes(&s->messages, f->cut.plan);
     return status;

@@ -77,6 +77,7 @@ void pst_engine_free(struct pst_engine *engine)
          engine->unread != NULL && i < engine->grid->plan->params.n; i++)
         pst_free(engine->unread[i]);
     pst_free(engine->unread);
+    pst_free(engine->borrowed);
     pst_engine_counts_fini(engine);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);
@@ -347,6 +348,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
 
     pst_alive_step(step);
     pst_alive_progress();
+    engine->changes++;
     engine->source = (struct pst_source){fill, fill_ctx, 0};
     if (fill != NULL) {
         fill = fill_timed;
@@ -430,6 +432,7 @@ enum pst_status pst_engine_update(struct pst_engine *engine, double *ret_norm,
     enum pst_status status;
 
     pst_alive_progress();
+    engine->changes++;
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_rank_set_diag(engine->ranks[i], diag);
         pst_rank_resume(engine->ranks[i], engine->new_grads);

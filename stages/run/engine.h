@@ -38,6 +38,14 @@ struct pst_engine {
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
     double limits[2]; /* largest loss and norm (pst_engine_limit) */
+    uint64_t
+        changes; /* calls that may have changed values; same on all ranks */
+    /* state/values.c: the engine whose values this one has, and its `changes`
+     * at that time. borrowed[k * params.n + i]: local rank k reads parameter i
+     * in the memory of that engine; NULL: no rank does. */
+    const struct pst_engine *lender;
+    uint64_t lender_changes;
+    bool *borrowed;
     /* Per parameter that no stage reads: its value in the loaded checkpoint;
      * NULL: it has the plan's value. */
     void **unread;

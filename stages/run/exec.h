@@ -329,10 +329,18 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
 /* COLLECTIVE. Copies the current parameters and buffers to an engine of the
  * same model on the same ranks that does not train; the two engines may shard
  * them differently. An average that an optimizer keeps itself comes in the
- * place of its parameter (state/average.h). Between steps. */
+ * place of its parameter (state/average.h). Between steps. While `from` stays
+ * as it is, later calls copy only buffers; `to` is freed before it. */
 enum pst_status pst_engine_copy_values(struct pst_engine *to,
                                        const struct pst_engine *from,
                                        struct pst_diag *diag) PST_MUST_CHECK;
+/* Lets `to` read, from now on, those parameters and buffers of `from` in place
+ * that have their values in memory of this process, and that `to` does not
+ * write: pst_engine_copy_values, which is still called before each step of
+ * `to`, then copies the others. `to` is freed before `from`. */
+enum pst_status pst_engine_borrow_values(struct pst_engine *to,
+                                         const struct pst_engine *from,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies to dst the value with which a parameter starts in an engine for
  * `plan`. `plan` is derived from this engine's plan and has the same parameter
  * numbers. The value is the one in this process, or the plan's if this process

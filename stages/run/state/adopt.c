@@ -53,6 +53,7 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
                                        unsigned param, const void *src,
                                        struct pst_diag *diag)
 {
+    engine->changes++;
     if (engine->grid->plan->params.at[param].n_stages == 0)
         return write_unread(engine, param, src, diag);
     for (unsigned i = 0; i < engine->n_local; i++) {
@@ -190,106 +191,6 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
             status = pst_engine_transfer(engine, zero, zero ? k : 0, dst, bytes,
                                          diag);
     return status;
-}
-
-/* --- all values (pst_engine_copy_values)
- * ----------------------------------------- */
-
-/* Sets *ret to the parameter of `from` that has the name and shape of parameter
- * `param` of `to`. */
-static enum pst_status find_old_param(const struct pst_engine *to,
-                                      const struct pst_engine *from,
-                                      unsigned param, int *ret,
-                                      struct pst_diag *diag)
-{
-    const struct pst_plan_param *p = &to->grid->plan->params.at[param];
-
-    *ret = pst_plan_find_param(from->grid->plan, p->fqn);
-    if (*ret >= 0 &&
-        pst_meta_same(&from->grid->plan->params.at[*ret].meta, &p->meta))
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_INTERNAL_BUG, "\"%s\" is not in both modes",
-                        p->fqn);
-}
-
-static bool is_shared(const struct pst_engine *to,
-                      const struct pst_engine *from, unsigned param, int old)
-{
-    return pst_engine_has_parts(to, param) ||
-           pst_engine_has_parts(from, (unsigned)old);
-}
-
-/* Copies the values that a rank holds whole in both engines. */
-static enum pst_status copy_whole_values(struct pst_engine *to,
-                                         struct pst_rank *r,
-                                         const struct pst_engine *from,
-                                         struct pst_diag *diag)
-{
-    const struct pst_layout *layout = pst_rank_layout(r);
-    struct pst_rank_device *d = pst_rank_device(r);
-    enum pst_status status = PST_OK;
-
-    pst_rank_params_changed(r);
-    for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
-        const struct pst_rank_param *p = &layout->params.at[i];
-        void *at = pst_rank_at(d, p->data);
-        int old;
-
-        if (to->grid->plan->params.at[p->index].kind == PST_VALUE_CONST)
-            continue;
-        status = find_old_param(to, from, (unsigned)p->index, &old, diag);
-        if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old) ||
-            pst_engine_average(from, (unsigned)old) > 0)
-            continue;
-        status = pst_engine_read_param(from, (unsigned)old,
-                                       pst_device_host(&d->mem, at), diag);
-        if (status == PST_OK)
-            pst_device_push(&d->mem, at, p->bytes);
-        pst_alive_progress();
-    }
-    return status;
-}
-
-/* Copies the parameters that replicas shard in either engine, and the averages
- * of parameters that have one. */
-static enum pst_status copy_sharded(struct pst_engine *to,
-                                    const struct pst_engine *from,
-                                    struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    for (unsigned i = 0; i < to->grid->plan->params.n && status == PST_OK;
-         i++) {
-        struct pst_migration p = {
-            .to = to, .from = from, .new = (int)i, .state = -1};
-
-        if (to->grid->plan->params.at[i].kind != PST_VALUE_PARAM ||
-            to->grid->plan->params.at[i].n_stages == 0)
-            continue;
-        status = find_old_param(to, from, i, &p.old, diag);
-        if (status != PST_OK)
-            continue;
-        p.average = pst_engine_average(from, (unsigned)p.old) > 0;
-        if (!p.average && !is_shared(to, from, i, p.old))
-            continue;
-        for (p.rank = 0; p.rank < to->grid->options.ranks && status == PST_OK;
-             p.rank++)
-            if (pst_migration_is_on(to, p.new, p.rank))
-                status = pst_migration_run(&p, diag);
-    }
-    return status;
-}
-
-enum pst_status pst_engine_copy_values(struct pst_engine *to,
-                                       const struct pst_engine *from,
-                                       struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
-        status = copy_whole_values(to, to->ranks[i], from, diag);
-    status = pst_engine_agree(to, status, diag);
-    return status == PST_OK ? copy_sharded(to, from, diag) : status;
 }
 
 /* --- states of the optimizer ---------------------------------------------- */
@@ -437,7 +338,7 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
         return PST_OK;
     p.average = pst_engine_average(a->from, (unsigned)p.old) > 0 &&
                 !pst_engine_keeps_average(a->to, param);
-    if (!p.average && !is_shared(a->to, a->from, param, p.old))
+    if (!p.average && !pst_migration_is_sharded(&p))
         return PST_OK;
     if (!pst_meta_same(&a->from->grid->plan->params.at[p.old].meta, &to->meta))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
@@ -569,6 +470,7 @@ enum pst_status pst_engine_copy_state(struct pst_engine *to,
     struct adoption a = {.to = to, .from = from, .how = how};
     enum pst_status status = check_places(&a, diag);
 
+    to->changes++;
     if (status != PST_OK)
         return status;
     adopt_counts(&a);

@@ -391,6 +391,7 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     enum pst_status status = PST_OK;
     bool fallback = false;
 
+    engine->changes++;
     /* Rank 0 finds the checkpoint and verifies every byte of it. All ranks load
      * that one. */
     if (pst_engine_is_zero(engine)) {

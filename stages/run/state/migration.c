@@ -144,6 +144,12 @@ static enum pst_status pass_tensor(const struct pst_migration *p,
     return status;
 }
 
+bool pst_migration_is_sharded(const struct pst_migration *p)
+{
+    return pst_engine_has_parts(p->to, (unsigned)p->new) ||
+           pst_engine_has_parts(p->from, (unsigned)p->old);
+}
+
 bool pst_migration_is_on(const struct pst_engine *engine, int param,
                          unsigned rank)
 {

@@ -19,6 +19,9 @@ struct pst_migration {
     unsigned rank; /* rank of the pipeline that has the parameter in `to` */
 };
 
+/* True if the replicas of either engine shard the parameter (p->old, p->new).
+ */
+bool pst_migration_is_sharded(const struct pst_migration *p);
 /* True if that rank of the pipeline holds the parameter. */
 bool pst_migration_is_on(const struct pst_engine *engine, int param,
                          unsigned rank);
