@@ -16,6 +16,9 @@ Arrays are read and written in place. An array is anything with __dlpack__ on
 the CPU (NumPy, PyTorch, JAX), or with the buffer protocol (array.array,
 memoryview, bytes); strides are respected. One with one dimension and the right
 number of elements, in one piece, is taken for a tensor of the wanted shape.
+What is written must not be read-only, as JAX's arrays are. Results are Tensors,
+which these packages take in place. Program runs operators on arrays that may
+share memory.
 
 Options are keywords with the names of the command line, with `_` for `-`; those
 that are repeated are lists, and flags are True. A failure raises
@@ -23,12 +26,16 @@ penstock.Error. `message` is called with notes and warnings.
 """
 import collections
 import ctypes
+import json
+import math
 
 NAME = "libpenstock.so.0"
 INPUT, OUTPUT, PARAMETER, BUFFER = range(4)
 
 Info = collections.namedtuple("Info", "name dtype shape batch_dim trained")
 Step = collections.namedtuple("Step", "step loss grad_norm lr applied")
+# struct penstock_call_info without the number of results.
+Call = collections.namedtuple("Call", "copied passed bases plans is_new")
 
 
 class Error(Exception):
@@ -43,9 +50,9 @@ class Error(Exception):
 
 # --- structs of penstock.h, dlpack.h and Python.h -----------------------------
 
-_P, _Size, _I32, _I64 = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-                         ctypes.c_int64)
-_MESSAGE = ctypes.CFUNCTYPE(None, _P, ctypes.c_char_p)
+_P, _Text, _Size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+_I32, _I64 = ctypes.c_int32, ctypes.c_int64
+_MESSAGE = ctypes.CFUNCTYPE(None, _P, _Text)
 
 
 class _DType(ctypes.Structure):
@@ -64,59 +71,55 @@ _FILL = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_uint64, ctypes.c_uint32,
                          ctypes.c_uint32, ctypes.POINTER(_Tensor))
 
 
+class _Managed(ctypes.Structure):
+    """DLManagedTensorVersioned, which DLPack has since 1.0."""
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+                ("ctx", _P), ("deleter", _P), ("flags", ctypes.c_uint64),
+                ("tensor", _Tensor)]
+
+
 class _Sized(ctypes.Structure):
-    """A struct that begins with its size."""
+    """A struct of penstock.h that begins with its size."""
 
     def __init__(self):
         super().__init__(ctypes.sizeof(self))
 
 
-class _Error(_Sized):
-    _fields_ = [("size", _Size), ("status", ctypes.c_int),
-                ("id", ctypes.c_char * 48), ("text", ctypes.c_char * 4096),
-                ("remedy", ctypes.c_char * 512)]
+def _sized(*fields):
+    return type("Sized", (_Sized,), {"_fields_": [("size", _Size), *fields]})
 
 
 class _Option(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_char_p)]
+    _fields_ = [("name", _Text), ("value", _Text)]
 
 
-class _OpenConfig(_Sized):
-    _fields_ = [("size", _Size), ("options", ctypes.POINTER(_Option)),
-                ("n_options", _Size), ("message", _MESSAGE), ("ctx", _P)]
+class _Operand(ctypes.Structure):
+    _fields_ = [("name", _Text), ("tensor", ctypes.POINTER(_Tensor)),
+                ("storage", _P), ("storage_bytes", _Size)]
 
 
-class _SessionConfig(_Sized):
-    _fields_ = [("size", _Size), ("options", ctypes.POINTER(_Option)),
-                ("n_options", _Size), ("mpi_comm", _P), ("message", _MESSAGE),
-                ("ctx", _P)]
+_OPTIONS = ("options", ctypes.POINTER(_Option)), ("n_options", _Size)
+_Error = _sized(("status", ctypes.c_int), ("id", ctypes.c_char * 48),
+                ("text", ctypes.c_char * 4096), ("remedy", ctypes.c_char * 512))
+# Also struct penstock_program_config.
+_OpenConfig = _sized(*_OPTIONS, ("message", _MESSAGE), ("ctx", _P))
+_SessionConfig = _sized(*_OPTIONS, ("mpi_comm", _P), ("message", _MESSAGE),
+                        ("ctx", _P))
+_Info = _sized(("name", _Text), ("dtype", _DType), ("ndim", _I32),
+               ("shape", ctypes.POINTER(_I64)), ("batch_dim", _I32),
+               ("trained", _I32))
+_Step = _sized(("step", ctypes.c_uint64), ("loss", ctypes.c_double),
+               ("grad_norm", ctypes.c_double), ("lr", ctypes.c_double),
+               ("applied", _I32))
+_CallInfo = _sized(("results", _Size), ("copied", _Size), ("passed", _Size),
+                   ("bases", _Size), ("plans", _Size), ("is_new", _I32))
+# struct penstock_tensor
+_Result = _sized(("tensor", _Tensor), ("operand", _I32), ("moved", _I32))
 
 
-class _Info(_Sized):
-    _fields_ = [("size", _Size), ("name", ctypes.c_char_p), ("dtype", _DType),
-                ("ndim", _I32), ("shape", ctypes.POINTER(_I64)),
-                ("batch_dim", _I32), ("trained", _I32)]
-
-
-class _Step(_Sized):
-    _fields_ = [("size", _Size), ("step", ctypes.c_uint64),
-                ("loss", ctypes.c_double), ("grad_norm", ctypes.c_double),
-                ("lr", ctypes.c_double), ("applied", _I32)]
-
-
-class _Buffer(ctypes.Structure):
-    """Py_buffer"""
-    _fields_ = [("buf", _P), ("obj", ctypes.py_object),
-                ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
-                ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
-                ("format", ctypes.c_char_p),
-                ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
-                ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
-                ("suboffsets", _P), ("internal", _P)]
-
-
-# PyBUF_RECORDS_RO and PyBUF_WRITABLE; together they are PyBUF_RECORDS.
-_RECORDS, _WRITABLE = 0x1c, 0x1
+_PyBuffer = _P * 10  # Py_buffer; the first word is the address
+_FULL_RO = 0x11c  # PyBUF_FULL_RO
+_READ_ONLY, _COPIED = 1, 2  # flags of _Managed
 # dtype: DLDataType's code and bits, format of struct (bfloat16 has none).
 _DTYPES = {"float32": (2, 32, "f"), "float64": (2, 64, "d"),
            "float16": (2, 16, "e"), "bfloat16": (4, 16, "H"),
@@ -137,44 +140,43 @@ def load(path=NAME):
     global _library
     if _library is None:
         library = ctypes.CDLL(path)
-        pointer = ctypes.POINTER
-        e, text, i = pointer(_Error), ctypes.c_char_p, ctypes.c_int
-        for name, result, args in (
+        i, text = ctypes.c_int, _Text
+        handle, e, config, info, step, tensor, tensors, result = (
+            ctypes.POINTER(kind) for kind in
+            (_P, _Error, _OpenConfig, _Info, _Step, _Tensor,
+             ctypes.POINTER(_Tensor), _Result))
+        number, count = (ctypes.POINTER(kind) for kind in
+                         (ctypes.c_double, ctypes.c_uint64))
+        for names, returns, args in (
                 ("version", text, []),
-                ("open", i, [text, pointer(_OpenConfig), pointer(_P), e]),
-                ("close", None, [_P]), ("count", _Size, [_P, i]),
-                ("describe", i, [_P, i, _Size, pointer(_Info), e]),
+                ("open", i, [text, config, handle, e]),
+                ("close session_free program_close", None, [_P]),
+                ("count session_count", _Size, [_P, i]),
+                ("describe session_describe", i, [_P, i, _Size, info, e]),
                 ("session_new", i,
-                 [_P, pointer(_SessionConfig), pointer(_P), e]),
+                 [_P, ctypes.POINTER(_SessionConfig), handle, e]),
                 ("comm_from_fortran", i, [i, _P, _Size, e]),
-                ("session_free", None, [_P]),
-                ("session_describe", i, [_P, i, _Size, pointer(_Info), e]),
-                ("train_step", i,
-                 [_P, pointer(pointer(_Tensor)), _Size, pointer(_Step), e]),
-                ("forward_backward", i,
-                 [_P, pointer(pointer(_Tensor)), _Size, pointer(_Step), e]),
-                ("update", i, [_P, pointer(_Step), e]),
-                ("train_step_fill", i, [_P, _FILL, _P, pointer(_Step), e]),
-                ("forward_backward_fill", i,
-                 [_P, _FILL, _P, pointer(_Step), e]),
-                ("set_gradient", i,
-                 [_P, text, pointer(_Tensor), ctypes.c_int, e]),
-                ("forward", i, [_P, pointer(pointer(_Tensor)), _Size,
-                                pointer(ctypes.c_double), e]),
-                ("evaluate", i, [_P, pointer(pointer(_Tensor)), _Size,
-                                 pointer(ctypes.c_double), e]),
-                ("output", i, [_P, _Size, pointer(_Tensor), e]),
-                ("input_gradient", i, [_P, _Size, pointer(_Tensor), e]),
-                ("get", i, [_P, text, pointer(_Tensor), e]),
-                ("gradient", i, [_P, text, pointer(_Tensor), e]),
-                ("set", i, [_P, text, pointer(_Tensor), e]),
-                ("save", i, [_P, text, e]),
-                ("load", i, [_P, text, pointer(ctypes.c_uint64), e]),
-                ("session_count", _Size, [_P, i]),
-                ("swap", i, [_P, text, text, pointer(_Option), _Size, e]),
-                ("session_bytes", _Size, [_P])):
-            function = getattr(library, "penstock_" + name)
-            function.restype, function.argtypes = result, args
+                ("train_step forward_backward", i,
+                 [_P, tensors, _Size, step, e]),
+                ("train_step_fill forward_backward_fill", i,
+                 [_P, _FILL, _P, step, e]),
+                ("update", i, [_P, step, e]),
+                ("set_gradient", i, [_P, text, tensor, i, e]),
+                ("forward evaluate", i, [_P, tensors, _Size, number, e]),
+                ("output input_gradient", i, [_P, _Size, tensor, e]),
+                ("get gradient set", i, [_P, text, tensor, e]),
+                ("save", i, [_P, text, e]), ("load", i, [_P, text, count, e]),
+                ("swap", i, [_P, text, text, ctypes.POINTER(_Option), _Size,
+                             e]),
+                ("session_bytes", _Size, [_P]),
+                ("program_open", i, [text, _Size, config, handle, e]),
+                ("call", i, [_P, ctypes.POINTER(_Operand), _Size,
+                             ctypes.POINTER(_CallInfo), e]),
+                ("result", i, [_P, _Size, result, e]),
+                ("result_operand result_gradient", i, [_P, text, result, e])):
+            for name in names.split():
+                function = getattr(library, "penstock_" + name)
+                function.restype, function.argtypes = returns, args
         _library = library
     return _library.penstock_version().decode()
 
@@ -206,82 +208,122 @@ def _set_message(config, message):
             lambda ctx, text: message(text.decode(errors="replace")))
 
 
-def _info(call, *words):
-    info = _Info()
-    _call(call, *words, ctypes.byref(info))
-    key = (info.dtype.code, info.dtype.bits)
-    return Info(info.name.decode(), _NAMES[key],
-                tuple(info.shape[d] for d in range(info.ndim)), info.batch_dim,
-                bool(info.trained))
+def _infos(of, handle):
+    """Returns the lists of inputs, outputs, parameters and buffers."""
+    def info(kind, i):
+        info = _Info()
+        _call(of + "describe", handle, kind, i, ctypes.byref(info))
+        return Info(info.name.decode(),
+                    _NAMES[info.dtype.code, info.dtype.bits],
+                    tuple(info.shape[:info.ndim]), info.batch_dim,
+                    bool(info.trained))
+
+    count = getattr(_library, f"penstock_{of}count")
+    return [[info(kind, i) for i in range(count(handle, kind))]
+            for kind in range(4)]
 
 
 # --- arrays -------------------------------------------------------------------
 
-def _count(shape):
-    n = 1
-    for size in shape:
-        n *= size
-    return n
+def _refuse_read_only(name, why="is read-only"):
+    raise Error(-5, "library.tensor", f"the array for '{name}' {why}, and the "
+                "call writes to it", "Give an array that can be written, such "
+                "as a copy of it.")
+
+
+def _can_write(array):
+    """Whether an array may be written whose DLPack tensor, of a version before
+    1.0, does not say so."""
+    flags = getattr(array, "flags", None)
+    if hasattr(flags, "writeable"):  # NumPy
+        return flags.writeable
+    try:
+        return not memoryview(array).readonly
+    except (TypeError, ValueError, BufferError):
+        return type(array).__module__.partition(".")[0] == "torch"
+
+
+def _dlpack_tensor(capsule):
+    """Returns the tensor in a capsule of DLPack, and its flags; None: the
+    tensor is of a version before 1.0, and has none."""
+    function = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)
+    get = function(("PyCapsule_GetPointer", ctypes.pythonapi))
+    if "dltensor_versioned" not in repr(capsule):
+        return _Tensor.from_address(get(capsule, b"dltensor")), None
+    managed = _Managed.from_address(get(capsule, b"dltensor_versioned"))
+    if managed.major != 1:
+        raise BufferError(f"version {managed.major} of DLPack is not supported")
+    return managed.tensor, managed.flags
 
 
 class _Array:
-    """A DLTensor of a caller's array; close() releases the array."""
+    """A DLTensor of a caller's array; close() releases the array. info: name
+    and shape that are wanted; without a shape, any is right."""
 
     def __init__(self, array, info, writes):
-        self.held, self.view, self.tensor = None, None, _Tensor()
+        self.held, self.buffer, self.tensor = None, None, _Tensor()
         if array is None:
             self.pointer = None
             return
-        if not self.by_dlpack(array):
-            self.by_buffer(array, writes)
+        if isinstance(array, Tensor):
+            self.tensor, self.held = array._describe(), array
+        elif not self.by_dlpack(array, info.name, writes):
+            self.by_buffer(array, info.name, writes)
         self.pointer = ctypes.pointer(self.tensor)
-        self.reshape(info.shape)
+        if info.shape is not None:
+            self.reshape(info.shape)
 
-    def by_dlpack(self, array):
+    def by_dlpack(self, array, name, writes):
         if not hasattr(array, "__dlpack__"):
             return False
         if getattr(array, "requires_grad", False):
             array = array.detach()
         try:
-            capsule = array.__dlpack__()
-        except (BufferError, TypeError):  # such as a read-only array
+            try:
+                capsule = array.__dlpack__(max_version=(1, 0))
+            except TypeError:  # it has DLPack before 1.0
+                capsule = array.__dlpack__()
+        except (BufferError, TypeError):
             return False
-        get = ctypes.pythonapi.PyCapsule_GetPointer
-        get.restype, get.argtypes = _P, [ctypes.py_object, ctypes.c_char_p]
         # The capsule stays unconsumed, so it frees the tensor when it is freed.
         self.held = (array, capsule)
-        at = get(capsule, b"dltensor")
-        ctypes.memmove(ctypes.byref(self.tensor), at, ctypes.sizeof(_Tensor))
+        tensor, flags = _dlpack_tensor(capsule)
+        self.tensor = _Tensor.from_buffer_copy(tensor)
+        if flags is None:
+            flags = 0 if not writes or _can_write(array) else _READ_ONLY
+        if writes and flags & _READ_ONLY:
+            _refuse_read_only(name)
+        if writes and flags & _COPIED:
+            _refuse_read_only(name, "gives a copy of its memory")
         return True
 
-    def by_buffer(self, array, writes):
-        get = ctypes.pythonapi.PyObject_GetBuffer
-        get.argtypes = [ctypes.py_object, ctypes.POINTER(_Buffer), ctypes.c_int]
-        view = _Buffer()
-        get(array, ctypes.byref(view), _RECORDS | (_WRITABLE if writes else 0))
-        self.view = view
-        form = (view.format or b"B").decode().lstrip("@=<")
+    def by_buffer(self, array, name, writes):
+        get, self.buffer = ctypes.pythonapi.PyObject_GetBuffer, _PyBuffer()
+        get.argtypes = [ctypes.py_object, _P, ctypes.c_int]
+        view = memoryview(array)
+        form = view.format.lstrip("@=<")
         if form not in _FORMATS or \
-                any(view.strides[d] % view.itemsize for d in range(view.ndim)):
-            self.close()
+                any(step % view.itemsize for step in view.strides):
             raise TypeError(f"an array of format {form!r} is no tensor")
+        if writes and view.readonly:
+            _refuse_read_only(name)
+        get(view, self.buffer, _FULL_RO)
         sizes = _I64 * max(view.ndim, 1)
-        code, bits = _FORMATS[form]
-        self.held = (sizes(*view.shape[:view.ndim]),
-                     sizes(*(view.strides[d] // view.itemsize
-                             for d in range(view.ndim))))
+        self.held = view, sizes(*view.shape), sizes(
+            *(step // view.itemsize for step in view.strides))
         self.tensor = _Tensor(
-            view.buf, 1, 0, view.ndim, _DType(code, bits, 1),
-            *(ctypes.cast(one, ctypes.POINTER(_I64)) for one in self.held), 0)
+            self.buffer[0], 1, 0, view.ndim, _DType(*_FORMATS[form], 1),
+            *(ctypes.cast(one, ctypes.POINTER(_I64)) for one in self.held[1:]),
+            0)
 
     def reshape(self, shape):
         """Gives a flat array the shape that is wanted; None: any size."""
         t = self.tensor
         if t.ndim == 1 and None in shape:
-            rest = _count(size for size in shape if size is not None)
+            rest = math.prod(size for size in shape if size is not None)
             shape = [t.shape[0] // rest if size is None else size
                      for size in shape]
-        if t.ndim != 1 or len(shape) == 1 or t.shape[0] != _count(shape) or \
+        if t.ndim != 1 or len(shape) == 1 or t.shape[0] != math.prod(shape) or \
                 t.strides and t.strides[0] != 1 and t.shape[0] > 1:
             return
         self.held = (self.held, (_I64 * max(len(shape), 1))(*shape))
@@ -289,9 +331,17 @@ class _Array:
         t.shape = ctypes.cast(self.held[1], ctypes.POINTER(_I64))
 
     def close(self):
-        if self.view is not None:
-            ctypes.pythonapi.PyBuffer_Release(ctypes.byref(self.view))
-        self.held = self.view = None
+        if self.buffer is not None:
+            ctypes.pythonapi.PyBuffer_Release(self.buffer)
+        self.held = self.buffer = None
+
+    def __del__(self):
+        self.close()
+
+
+def _any(name):
+    """The Info of an array of any dtype and shape."""
+    return Info(name, None, None, -1, False)
 
 
 class _Arrays:
@@ -316,53 +366,133 @@ class _Arrays:
             one.close()
 
 
-def _empty(info):
-    """Makes a memoryview for a tensor. bfloat16 are 16 bits each, float16 too;
-    complex numbers are pairs; a tensor without dimensions or elements is
-    flat."""
-    code, bits, form = _DTYPES[info.dtype]
-    shape = list(info.shape)
-    if code == 5:
-        form, shape = form[1], shape + [2]
-    if form == "e":
-        form = "H"
-    view = memoryview(bytearray(_count(info.shape) * bits // 8))
-    return view.cast(form, shape) if shape and view.nbytes else view.cast(form)
+class Tensor:
+    """A tensor on the CPU that a call has returned: dtype, shape, and strides
+    in elements. numpy.asarray, torch.from_dlpack and whatever else takes arrays
+    share its memory; for __dlpack__ NumPy must be installed. operand: the name
+    of the operand whose memory it is a view of, or None.
 
+    view is a memoryview of it, and indices and other attributes are those of
+    view: bfloat16 and float16 are 16 bits each, complex numbers are pairs, and
+    a tensor without dimensions or elements is flat. flat has one dimension. A
+    tensor with gaps has neither."""
 
-def _view(tensor):
-    """Returns a flat memoryview of a contiguous tensor, as _empty() has it."""
-    form = _DTYPES[_NAMES[tensor.dtype.code, tensor.dtype.bits]][2]
-    n = _count(tensor.shape[d] for d in range(tensor.ndim))
-    raw = (ctypes.c_char * (n * tensor.dtype.bits // 8)).from_address(
-        tensor.data + tensor.offset)
-    return memoryview(raw).cast("B").cast(
-        {"e": "H", "Zf": "f", "Zd": "d"}.get(form, form))
+    def __init__(self, dtype, shape, strides=None, at=None, owner=None,
+                 operand=None):
+        """at, owner: the first element's address, and what keeps it valid; by
+        default, new memory."""
+        self.dtype, self.shape, self.operand = dtype, tuple(shape), operand
+        dense = tuple(math.prod(self.shape[d + 1:]) for d in
+                      range(len(self.shape)))
+        self.strides = dense if strides is None else tuple(strides)
+        _, bits, self._form = _DTYPES[dtype]
+        self._size = bits // 8
+        self._dense = not math.prod(self.shape) or all(
+            size == 1 or a == b for size, a, b in
+            zip(self.shape, self.strides, dense))
+        if at is None:  # aligned, as JAX wants it
+            owner = (ctypes.c_char * (self._nbytes() + 63))()
+            at = -(-ctypes.addressof(owner) // 64) * 64
+        self._at, self._owner = at, owner
+
+    def _nbytes(self):
+        """Bytes from the first to the last element."""
+        n = 1 + sum((size - 1) * stride for size, stride in
+                    zip(self.shape, self.strides))
+        return n * self._size if math.prod(self.shape) else 0
+
+    def _describe(self):
+        sizes = _I64 * max(len(self.shape), 1)
+        return _Tensor(self._at, 1, 0, len(self.shape),
+                       _DType(*_DTYPES[self.dtype][:2], 1),
+                       ctypes.cast(sizes(*self.shape), ctypes.POINTER(_I64)),
+                       ctypes.cast(sizes(*self.strides), ctypes.POINTER(_I64)),
+                       0)
+
+    @property
+    def flat(self):
+        if not self._dense:
+            raise BufferError("a tensor with gaps has no memoryview: take "
+                              "numpy.asarray, torch.from_dlpack or tolist()")
+        raw = (ctypes.c_char * self._nbytes()).from_address(self._at)
+        raw.owner = self._owner  # the memoryview keeps raw
+        return memoryview(raw).cast("B").cast(
+            {"e": "H", "Zf": "f", "Zd": "d"}.get(self._form, self._form))
+
+    @property
+    def view(self):
+        shape = [*self.shape, 2] if "Z" in self._form else [*self.shape]
+        flat = self.flat
+        return flat.cast("B").cast(flat.format, shape) if shape and \
+            flat.nbytes else flat
+
+    def tolist(self):
+        if self._dense:
+            return self.view.tolist()
+        parts = [Tensor(self.dtype, self.shape[1:], self.strides[1:],
+                        self._at + i * self.strides[0] * self._size,
+                        self._owner).tolist() for i in range(self.shape[0])]
+        return parts if len(self.shape) > 1 or "Z" in self._form else \
+            [part for part, in parts]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.view, name)
+
+    def __getitem__(self, index):
+        return self.view[index]
+
+    def __len__(self):
+        return len(self.view)
+
+    def __eq__(self, other):
+        return self.view == (other.view if isinstance(other, Tensor) else other)
+
+    @property
+    def __array_interface__(self):
+        kind = "iuf?ucb"[_DTYPES[self.dtype][0]]  # bfloat16: 16 bits
+        return {"version": 3, "shape": self.shape, "data": (self._at, False),
+                "typestr": f"{'|' if self._size == 1 else '<'}{kind}"
+                           f"{self._size}",
+                "strides": tuple(n * self._size for n in self.strides)}
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, **options):
+        """NumPy lends the memory, since what it returns may be released in any
+        thread and while an exception is raised, which Python code may not."""
+        try:
+            import numpy
+        except ImportError as e:
+            raise BufferError("__dlpack__ needs NumPy") from e
+        capsule = numpy.asarray(self).__dlpack__(**options)
+        if self.dtype == "bfloat16":  # NumPy has none: 16 bits without a sign
+            _dlpack_tensor(capsule)[0].dtype.code = 4
+        return capsule
 
 
 def _write(info, out, call):
-    """Calls call(tensor) with the array `out`, or with a new one, and returns
-    it."""
-    if out is not None:
-        with _Arrays([(out, info)], writes=True) as (tensors, _):
-            call(tensors[0])
-        return out
-    made = _empty(info)
-    with _Arrays([(memoryview(made).cast("B"), info)], writes=True) as \
-            (tensors, _):
-        # The dtype is the model's, also where struct has no format.
-        t = tensors[0].contents
-        shape = (_I64 * max(len(info.shape), 1))(*info.shape)
-        t.dtype = _DType(*_DTYPES[info.dtype][:2], 1)
-        t.ndim, t.strides = len(info.shape), None
-        t.shape = ctypes.cast(shape, ctypes.POINTER(_I64))
+    """Calls call(tensor) with the array `out`, or with a new Tensor, and
+    returns it."""
+    out = Tensor(info.dtype, info.shape) if out is None else out
+    with _Arrays([(out, info)], writes=True) as (tensors, _):
         call(tensors[0])
-    return made
+    return out
 
 
 # --- models and sessions ------------------------------------------------------
 
-class Model:
+class _Closes:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Model(_Closes):
     """A .pt2 file, which is cut into stages, or the folder of a plan. Options:
     those of `penstock split`. inputs, outputs, parameters and buffers are lists
     of Info, with the shapes of a microbatch."""
@@ -375,10 +505,8 @@ class Model:
         _set_message(self._config, message)
         _call("open", str(path).encode(), ctypes.byref(self._config),
               ctypes.byref(self._handle))
-        self.inputs, self.outputs, self.parameters, self.buffers = (
-            [_info("describe", self._handle, kind, i) for i in
-             range(_library.penstock_count(self._handle, kind))]
-            for kind in range(4))
+        self.inputs, self.outputs, self.parameters, self.buffers = \
+            _infos("", self._handle)
 
     def session(self, *, comm=None, message=None, **options):
         """Makes the session of the model; see Session."""
@@ -390,14 +518,8 @@ class Model:
         _library.penstock_close(self._handle)
         self._handle = _P()
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *_):
-        self.close()
-
-
-class Session:
+class Session(_Closes):
     """A model with memory, an optimizer and ranks. Options: those of
     `penstock run` that shape a step. comm: a communicator of mpi4py, or its
     Fortran handle; None: all ranks are in this process. inputs and outputs are
@@ -421,10 +543,8 @@ class Session:
         self._describe()
 
     def _describe(self):
-        self.inputs, self.outputs, self.parameters, self.buffers = (
-            [_info("session_describe", self._handle, kind, i) for i in
-             range(_library.penstock_session_count(self._handle, kind))]
-            for kind in range(4))
+        self.inputs, self.outputs, self.parameters, self.buffers = \
+            _infos("session_", self._handle)
 
     def _inputs(self, given, infos=None):
         if len(given) != len(self.inputs):
@@ -467,7 +587,10 @@ class Session:
 
         def write(_, step, microbatch, index, tensor):
             try:
-                with _view(tensor.contents) as view:
+                t = tensor.contents
+                with Tensor(_NAMES[t.dtype.code, t.dtype.bits],
+                            t.shape[:t.ndim], at=t.data + t.offset).flat as \
+                        view:
                     fill(step, microbatch, index, view)
             except BaseException as e:  # raised below, in the caller's thread
                 raised.append(e)
@@ -506,7 +629,7 @@ class Session:
 
     def output(self, index, out=None):
         """Copies an output of the last forward() to the array `out`, or to a
-        new memoryview, and returns it. With MPI: on rank 0."""
+        new Tensor, and returns it. With MPI: on rank 0."""
         if not 0 <= index < len(self.outputs):
             raise IndexError(f"the model has {len(self.outputs)} outputs")
         return _write(self.outputs[index], out, lambda tensor: _call(
@@ -514,14 +637,14 @@ class Session:
 
     def gradient(self, name, out=None):
         """Copies the gradient of a parameter in the last step of training to
-        the array `out`, or to a new memoryview, and returns it."""
+        the array `out`, or to a new Tensor, and returns it."""
         return _write(self._named(name), out, lambda tensor: _call(
             "gradient", self._handle, name.encode(), tensor))
 
     def input_gradient(self, index, out=None):
         """Copies the gradient of an input in the last train_step(), one that
         the option input_gradients names, to the array `out`, or to a new
-        memoryview, and returns it. With MPI: on rank 0."""
+        Tensor, and returns it. With MPI: on rank 0."""
         if not 0 <= index < len(self.inputs):
             raise IndexError(f"the model has {len(self.inputs)} inputs")
         return _write(self.inputs[index], out, lambda tensor: _call(
@@ -542,7 +665,7 @@ class Session:
 
     def get(self, name, out=None):
         """Copies a parameter or buffer to the array `out`, or to a new
-        memoryview, and returns it."""
+        Tensor, and returns it."""
         return _write(self._named(name), out, lambda tensor: _call(
             "get", self._handle, name.encode(), tensor))
 
@@ -579,11 +702,80 @@ class Session:
         _library.penstock_session_free(self._handle)
         self._handle, self._model._session = _P(), None
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *_):
-        self.close()
+# --- programs on arrays that share memory -------------------------------------
+
+class Program(_Closes):
+    """A list of operators on arrays that may share memory, as a dict or as JSON
+    (docs/library.md, "Programs"). Options: those of an optimizer. last: what
+    the last call did, a Call."""
+
+    def __init__(self, text, *, message=None, **options):
+        load()
+        self._handle, self._arrays, self.last = _P(), {}, None
+        self._config = _OpenConfig()
+        _set_options(self._config, options)
+        _set_message(self._config, message)
+        if not isinstance(text, (str, bytes)):
+            text = json.dumps(text)
+        text = text.encode() if isinstance(text, str) else text
+        _call("program_open", text, len(text), ctypes.byref(self._config),
+              ctypes.byref(self._handle))
+
+    def call(self, operands, storages=None):
+        """Runs the program on arrays by name; none of them may be read-only.
+        Two names with one array are one tensor. storages: by name, an array
+        without gaps that is the whole memory which an operand is a view of; by
+        default, that which the operands cover. Returns a list of Tensors: views
+        of the operands' memory (`operand` is a name), or copies."""
+        arrays, self._arrays = {}, {}
+        rows = (_Operand * max(len(operands), 1))()
+        for row, (name, array) in zip(rows, operands.items()):
+            if id(array) not in arrays:
+                arrays[id(array)] = _Array(array, _any(name), True)
+            one = self._arrays[name] = arrays[id(array)]
+            row.name, row.tensor = name.encode(), one.pointer
+            if name in (storages or {}):
+                whole = _Array(storages[name], _any(name), True)
+                t, one.held = whole.tensor, (one.held, whole)
+                row.storage = t.data + t.offset
+                row.storage_bytes = t.dtype.bits // 8 * math.prod(
+                    t.shape[d] for d in range(t.ndim))
+        info = _CallInfo()
+        _call("call", self._handle, rows, len(operands), ctypes.byref(info))
+        self.last = Call(info.copied, info.passed, info.bases, info.plans,
+                         bool(info.is_new))
+        return [self._result("result", i) for i in range(info.results)]
+
+    def operand(self, name):
+        """Returns an operand after the last call, which may have changed its
+        geometry; None: set_() has moved it to new memory."""
+        return self._result("result_operand", name.encode())
+
+    def gradient(self, name):
+        """Returns the gradient of a leaf in the last call."""
+        return self._result("result_gradient", name.encode())
+
+    def _result(self, call, *words):
+        result = _Result()
+        _call(call, self._handle, *words, ctypes.byref(result))
+        t, name = result.tensor, None
+        if not t.data:
+            return None
+        if result.operand >= 0:
+            name = [*self._arrays][result.operand]
+        made = Tensor(_NAMES[t.dtype.code, t.dtype.bits], t.shape[:t.ndim],
+                      t.strides[:t.ndim], t.data + t.offset,
+                      self._arrays.get(name), name)
+        if name is None:  # the program's memory is valid until the next call
+            made._owner = ctypes.create_string_buffer(
+                ctypes.string_at(made._at, made._nbytes()), made._nbytes())
+            made._at = ctypes.addressof(made._owner)
+        return made
+
+    def close(self):
+        _library.penstock_program_close(self._handle)
+        self._handle, self._arrays = _P(), {}
 
 
 # --- export -------------------------------------------------------------------

@@ -10,6 +10,7 @@ import array
 import contextlib
 import io
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -100,7 +101,12 @@ def outputs(session, given):
             digits = "".join(str(k) for k in at[1:]) or "0"
             assert new == old + int(digits) == view[at], (name, at, old, new)
     fails(IndexError, session.output, 5)
-    fails(BufferError, session.output, 4, out=bytes(8 * ROWS))
+    for number in bytes(8 * ROWS), memoryview(array.array(
+            "q", [7] * ROWS)).toreadonly():
+        error = fails(sys.modules["penstock"].Error, session.output, 4,
+                      out=number)
+        assert error.id == "library.tensor" and "read-only" in error.text
+    assert number.tolist() == [7] * ROWS
 
 
 def state(penstock, session, given, folder, losses):
@@ -198,6 +204,102 @@ def overlaps(penstock, root):
             session = model.session(microbatches=2, lr=1e-2, threads=1)
             losses.append([session.train_step(*given).loss for _ in range(3)])
     assert losses[0] == losses[1] and len(set(losses[0])) == 3, losses
+
+
+WINDOWS = {"tensors": {"a": {"dtype": "float32"}, "b": {"dtype": "float32"}},
+           "args": ["a", "b"],
+           "ops": [{"op": "aten.mul_.Scalar", "args": ["%a", 10]},
+                   {"op": "aten.add.Tensor", "args": ["%a", "%b"],
+                    "out": ["sum"]},
+                   {"op": "aten.slice.Tensor", "args": ["%b", 0, 1, 3],
+                    "out": ["part"]}],
+           "returns": ["sum", "part"]}
+
+
+def programs(penstock):
+    """The program of the page on windows of one array, and on rows of it that
+    have gaps; what it leaves is valid while results are held."""
+    line = array.array("f", range(1, 7))
+    view = memoryview(line)
+    with penstock.Program(WINDOWS) as program:
+        total, part = program.call({"a": view[:4], "b": view[2:]})
+        assert total.tolist() == [40, 60, 35, 46] and total.operand is None
+        assert part.tolist() == [40, 5] and part.operand == "a"
+        assert program.last == (16, 24, 1, 1, True), program.last
+        assert line.tolist() == [10, 20, 30, 40, 5, 6]
+        assert program.operand("b").tolist() == [30, 40, 5, 6]
+        part.view[1] = 50
+        assert line[4] == 50 and total.tolist() == [40, 60, 35, 46]
+        fails(BufferError, line.append, 7)  # results lend its memory
+        wide = memoryview(array.array("f", range(12)))[::2]
+        total, part = program.call({"b": wide[2:], "a": wide[:4]})
+        assert total.tolist() == [40, 80, 48, 70] and part.strides == (2,)
+        assert part.operand == "a" and part.tolist() == [60, 8]
+        fails(BufferError, lambda: part.view)
+        fails(BufferError, lambda: part[0])
+        assert part.__array_interface__["strides"] == (8,)
+        refuses(penstock, program, view)
+        one = memoryview(array.array("f", [1, 2, 3, 4]))
+        assert program.call({"a": one, "b": one})[0].tolist() == \
+            [20, 40, 60, 80]
+    assert line.tolist() == [10, 20, 30, 40, 50, 6] and part.tolist() == [60, 8]
+    fails(penstock.Error, program.call, {})
+
+
+def refuses(penstock, program, view):
+    before = view.tolist()
+    for given, name in (({"a": view[:4].toreadonly(), "b": view[2:]},
+                         "library.tensor"),
+                        ({"a": view[:4]}, "alias.call"),
+                        ({"a": view[:4], "b": view[2:5]}, "op.shape"),
+                        ({"c": view, "a": view, "b": view}, "library.name")):
+        error = fails(penstock.Error, program.call, given)
+        assert error.id == name, error
+    assert view.tolist() == before
+    fails(penstock.Error, program.operand, "a")
+    error = fails(penstock.Error, penstock.Program, "{", lr=1)
+    assert error.id == "alias.text", error
+
+
+def storages(penstock):
+    """An operator reaches the whole storage; set_() and t_() move operands;
+    leaves have gradients."""
+    line = array.array("f", range(6))
+    view = memoryview(line)
+    text = {"tensors": {"x": {}}, "args": ["x"], "ops": [
+        {"op": "aten.as_strided", "args": ["%x", [2], [4], 1], "out": ["y"]},
+        {"op": "aten.zero_", "args": ["%y"]}], "returns": ["y"]}
+    with penstock.Program(json.dumps(text)) as program:
+        error = fails(penstock.Error, program.call, {"x": view[2:4]})
+        assert line.tolist() == [*range(6)], error
+        y, = program.call({"x": view[2:4]}, {"x": line})
+        assert line.tolist() == [0, 0, 2, 3, 4, 0] and y.strides == (4,)
+        assert y.operand == "x"
+    text = {"tensors": {"x": {"requires_grad": True}}, "args": ["x"], "ops": [
+        {"op": "aten.mul.Tensor", "args": ["%x", "%x"], "out": ["y"]},
+        {"op": "aten.sum", "args": ["%y"], "out": ["loss"]}],
+        "returns": ["loss"], "backward": True}
+    with penstock.Program(text, optimizer="sgd", lr=.25) as program:
+        loss, = program.call({"x": array.array("f", [1, 2, 3])})
+        assert loss.shape == () and loss.tolist() == [14]
+        assert program.gradient("x").tolist() == [2, 4, 6]
+        assert program.operand("x").tolist() == [.5, 1, 1.5]
+    text = {"tensors": {"x": {}}, "args": ["x"], "returns": ["t"],
+            "ops": [{"op": "aten.t_", "args": ["%x"], "out": ["t"]}]}
+    rows = memoryview(array.array("f", range(6))).cast("B").cast("f", [2, 3])
+    with penstock.Program(text) as program:
+        t, = program.call({"x": rows})
+        x = program.operand("x")
+        assert x.tolist() == t.tolist() and x.operand == t.operand == "x"
+        assert x.shape == (3, 2) and x.strides == (1, 3)
+        assert x.tolist() == [[0, 3], [1, 4], [2, 5]]
+    # One array with two names is one tensor; two equal ones are two.
+    text = {**text, "tensors": {"x": {}, "y": {}}, "args": ["x", "y"]}
+    with penstock.Program(text) as program:
+        for y, shape in (rows, (3, 2)), (rows[:], (2, 3)):
+            program.call({"x": rows, "y": y})
+            assert program.operand("x").shape == (3, 2)
+            assert program.operand("y").shape == shape, shape
 
 
 def page(root):
@@ -315,6 +417,8 @@ def main():
         refusals(penstock, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)
+    programs(penstock)
+    storages(penstock)
     page(root)
     assert fails(penstock.Error, penstock.Model,
                  "/nowhere.pt2").remedy
