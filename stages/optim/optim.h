@@ -60,6 +60,9 @@ struct pst_optim {
      * training it stands for the parameter. It is not set before the first
      * update. 0: there is none. */
     unsigned average;
+    /* States that hold a value of the parameter: they begin as the parameter
+     * in its first update, and whoever sets the parameter sets them too. */
+    bool holds_value[PST_OPTIM_MAX_STATES];
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
      * NULL-terminated. Any other option is refused. */
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];

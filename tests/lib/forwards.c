@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * forwards MODEL.pt2 DTYPE FOLDER: each penstock_forward uses the state of that
- * moment, whatever has changed it since the last one, and leaves it as it is.
- * Compared with a session that has the state from a checkpoint and makes its
- * first pass.
+ * forwards MODEL.pt2 DTYPE OPTIMIZER FOLDER: each penstock_forward uses the
+ * state of that moment, whatever has changed it since the last one, and leaves
+ * it as it is. Compared with a session that has the state from a checkpoint and
+ * makes its first pass.
  */
 #include "tests/lib/drive.h"
 
 static struct penstock_error error = PENSTOCK_INIT(error);
-static const char *dtype;
+static const char *dtype, *optimizer;
 
 enum { MAX_TENSORS = 8 };
 
@@ -23,15 +23,18 @@ struct run {
 static void run_init(struct run *r, const char *path, const char *ranks)
 {
     const struct penstock_option stages[] = {{"stages", "2"}};
-    const struct penstock_option options[] = {
-        {"ranks", ranks}, {"threads", "1"}, {"lr", "0.1"}, {"dtype", dtype}};
+    const struct penstock_option options[] = {{"ranks", ranks},
+                                              {"threads", "1"},
+                                              {"lr", "0.1"},
+                                              {"dtype", dtype},
+                                              {"optimizer", optimizer}};
     struct penstock_open_config open = PENSTOCK_INIT(open);
     struct penstock_session_config config = PENSTOCK_INIT(config);
 
     open.options = stages;
     open.n_options = 1;
     config.options = options;
-    config.n_options = 4;
+    config.n_options = 5;
     good(penstock_open(path, &open, &r->model, &error));
     good(penstock_session_new(r->model, &config, &r->session, &error));
     r->n = penstock_count(r->model, PENSTOCK_INPUT);
@@ -145,7 +148,9 @@ static void follow(const char *path, const char *folder, const char *ranks)
     check(&r, path, first, ranks, false, last);
     good(penstock_train_step(r.session, r.inputs, r.n, &step, &error));
     check(&r, path, now, ranks, true, last);
-    require(add_one(&r, PENSTOCK_PARAMETER) && add_one(&r, PENSTOCK_BUFFER));
+    require(add_one(&r, PENSTOCK_PARAMETER));
+    check(&r, path, now, ranks, true, last);
+    require(add_one(&r, PENSTOCK_BUFFER));
     check(&r, path, now, ranks, true, last);
     good(penstock_forward_backward(r.session, r.inputs, r.n, &step, &error));
     good(penstock_update(r.session, &step, &error));
@@ -157,9 +162,10 @@ static void follow(const char *path, const char *folder, const char *ranks)
 
 int main(int argc, char **argv)
 {
-    require(argc == 4);
+    require(argc == 5);
     dtype = argv[2];
-    follow(argv[1], argv[3], "1");
-    follow(argv[1], argv[3], "2");
+    optimizer = argv[3];
+    follow(argv[1], argv[4], "1");
+    follow(argv[1], argv[4], "2");
     return 0;
 }

@@ -75,6 +75,7 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
         }
         memcpy(pst_device_host(&d->mem, at), (const char *)src + begin, bytes);
         pst_device_push(&d->mem, at, bytes);
+        pst_engine_restart_average(engine, r, p);
         pst_rank_params_changed(r);
     }
     return PST_OK;
@@ -381,7 +382,8 @@ static bool keeps_optimizer(const struct adoption *a, unsigned param,
            pst_grid_update(a->from->grid, (unsigned)old)->row;
 }
 
-/* Sets the averages of new parameters to the parameters' values. */
+/* Sets the averages of new parameters to the parameters' values, and the states
+ * that hold a value of a parameter whose value is new. */
 static void init_averages(const struct adoption *a, struct pst_rank *r)
 {
     const struct pst_layout *l = pst_rank_layout(r);
@@ -390,8 +392,11 @@ static void init_averages(const struct adoption *a, struct pst_rank *r)
     for (size_t i = 0; i < l->params.n; i++) {
         const struct pst_rank_param *p = &l->params.at[i];
         const size_t bytes = (size_t)p->n * sizeof(float);
+        const char *fqn = a->to->grid->plan->params.at[p->index].fqn;
         void *at = pst_rank_at(d, p->state[PST_OPTIM_EMA]);
 
+        if (a->how->values(a->how->ctx, fqn) == NULL)
+            pst_engine_restart_average(a->to, r, p);
         if (p->state[PST_OPTIM_EMA] == 0 || bytes == 0 ||
             continued_param(a, (unsigned)p->index) != NULL)
             continue;

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "stages/layout/layout.h"
 #include "stages/run/engine.h"
+#include "stages/run/rank/step/device.h"
 
 bool pst_engine_keeps_average(const struct pst_engine *engine, unsigned param)
 {
@@ -21,6 +23,29 @@ unsigned pst_engine_average(const struct pst_engine *engine, unsigned param)
                    engine->updates > engine->since[param]
                ? pst_grid_update(engine->grid, param)->row->average
                : 0;
+}
+
+void pst_engine_restart_average(const struct pst_engine *engine,
+                                struct pst_rank *r,
+                                const struct pst_rank_param *p)
+{
+    const size_t bytes = (size_t)p->n * sizeof(float);
+    struct pst_rank_device *d = pst_rank_device(r);
+    const struct pst_optim *row;
+
+    if (!p->trained || bytes == 0 ||
+        !pst_engine_keeps_average(engine, (unsigned)p->index))
+        return;
+    row = pst_grid_update(engine->grid, (unsigned)p->index)->row;
+    for (unsigned k = 0; k < row->n_states; k++) {
+        void *at = pst_rank_at(d, p->state[k]);
+
+        if (!row->holds_value[k])
+            continue;
+        memcpy(pst_device_host(&d->mem, at),
+               pst_rank_pull(d, p->own_data, bytes), bytes);
+        pst_device_push(&d->mem, at, bytes);
+    }
 }
 
 /* True if an update before the checkpoint has set the states of a parameter. */

@@ -10,6 +10,8 @@
 #include "stages/files/checkpoint/checkpoint.h"
 
 struct pst_engine;
+struct pst_rank;
+struct pst_rank_param;
 
 /* Returns 1 + index of the optimizer state that stands for a parameter of the
  * engine; 0 if there is none, or if no update has set it. */
@@ -17,6 +19,12 @@ unsigned pst_engine_average(const struct pst_engine *engine, unsigned param);
 /* True if the engine trains the parameter with an optimizer that has such an
  * average, set or not. */
 bool pst_engine_keeps_average(const struct pst_engine *engine, unsigned param);
+
+/* Sets the states of the rank's elements that hold a value of the parameter
+ * (struct pst_optim.holds_value) to the parameter, which has been set. */
+void pst_engine_restart_average(const struct pst_engine *engine,
+                                struct pst_rank *r,
+                                const struct pst_rank_param *p);
 
 /* Returns the saved average that stands for the parameter with that name in a
  * checkpoint; NULL if there is none, or if no update had set it. */

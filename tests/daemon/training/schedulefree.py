@@ -135,6 +135,27 @@ def freezes(t, name, *words):
         assert thawed[key] == values, key
 
 
+def is_set(t, name, *words):
+    """Checks that a parameter which is set in a running job, and keeps its
+    states, has the new value for readers too."""
+    b = t.b
+    t.run(name, *OPTIMIZER, *words, "--job", name, "--detach",
+          "--checkpoint-every", "3", steps=100000)
+    while not os.path.isdir(b.path(name, "step-00000003")):
+        time.sleep(.05)
+    b.call("pause", "--job", name)
+    b.call("attr", "set", "h.0.up.weight", "0.5", "--job", name)
+    b.call("checkpoint", "--job", name)
+    found = saved(b, name)
+    b.call("stop", "--job", name, "--now")
+    for key in "param.", "schedulefree.x.", "schedulefree.z.":
+        assert set(found[key + "h.0.up.weight"]) == {.5}, key
+    assert any(found["schedulefree.v.h.0.up.weight"])
+    assert t.tensors(name)["h.0.up.weight"] == found["param.h.0.up.weight"]
+    assert found["schedulefree.x.h.0.down.weight"] != (
+        found["param.h.0.down.weight"])
+
+
 def bits(t):
     """Checks that a restart goes on with the same bits."""
     t.run("begun", *OPTIMIZER, "-n", "2", steps=2)
@@ -158,6 +179,8 @@ def main():
         leaves(t)
         freezes(t, "frozen")
         freezes(t, "frozen-1", "-n", "2x1", "--shard", "zero1")
+        is_set(t, "set")
+        is_set(t, "set-1", "-n", "2x1", "--shard", "zero1")
         b.no_files_left()
     print("ok")
 
