@@ -55,7 +55,7 @@ static void add_data(struct pst_guard *guard, const char *text)
         const char *path = list.files.at[i];
         struct pst_str index = {0};
 
-        pst_guard_allow_links(guard, path);
+        allow_file(guard, path);
         if (pst_has_suffix(path, ".bin")) {
             pst_str_addn(&index, path, strlen(path) - strlen("bin"));
             pst_str_add(&index, "idx");
@@ -98,6 +98,8 @@ static void add_path(struct pst_guard *guard, const struct pstd_option *row,
 {
     if (row->groups & PSTD_OPT_WRITTEN)
         pst_guard_allow_write(guard, path);
+    else if (pst_data_list_is_pattern(path)) /* --weights 'FOLDER/a-*' */
+        add_data(guard, path);
     else
         allow_file(guard, path);
 }

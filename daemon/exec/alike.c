@@ -8,6 +8,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
+#include "stages/files/given.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/plugin/plugin.h"
 #include "stages/run/facts.h"
@@ -204,22 +205,44 @@ enum pst_status pstd_hash_data(const struct pst_file *file, uint64_t *ret)
     return status;
 }
 
-/* Adds the size of a file to *bytes. only: it is the only file of the data, so
- * its digest is added, too. */
+/* Adds an open file: its size to *bytes, its digest to *digest. only: it is the
+ * only file of the data, whose digest is the result. */
+static enum pst_status add_open_file(const struct pst_file *file, bool only,
+                                     uint64_t *bytes, uint64_t *digest)
+{
+    uint64_t one[2] = {0, file->size};
+    const enum pst_status status = pstd_hash_data(file, &one[0]);
+
+    *bytes += file->size;
+    if (status == PST_OK)
+        *digest = only ? one[0] : pst_hash(one, sizeof(one), *digest);
+    return status;
+}
+
 static enum pst_status add_file(const char *path, bool only, uint64_t *bytes,
                                 uint64_t *digest)
 {
     struct pst_file file = {0};
-    uint64_t one[2];
     enum pst_status status = pst_file_open(path, &file, NULL);
 
     if (status == PST_OK)
-        status = pstd_hash_data(&file, &one[0]);
-    one[1] = file.size;
-    *bytes += file.size;
+        status = add_open_file(&file, only, bytes, digest);
     pst_file_close(&file);
-    if (status == PST_OK)
-        *digest = only ? one[0] : pst_hash(one, sizeof(one), *digest);
+    return status;
+}
+
+/* Adds the shards of an index of tensors. */
+static enum pst_status add_shards(const char *path, uint64_t *bytes,
+                                  uint64_t *digest)
+{
+    struct pst_given *given;
+    enum pst_status status = pst_given_open(path, &given, NULL);
+
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < pst_given_files(given) && status == PST_OK; i++)
+        status = add_open_file(pst_given_file(given, i), false, bytes, digest);
+    pst_given_close(given);
     return status;
 }
 
@@ -233,8 +256,13 @@ void pstd_describe_data(const char *text, struct pst_str *ret)
         pst_str_add(ret, "not readable");
         return;
     }
-    for (size_t i = 0; i < list.files.n && status == PST_OK; i++)
-        status = add_file(list.files.at[i], list.files.n == 1, &bytes, &digest);
+    for (size_t i = 0; i < list.files.n && status == PST_OK; i++) {
+        const char *path = list.files.at[i];
+
+        status = add_file(path, list.files.n == 1, &bytes, &digest);
+        if (status == PST_OK && pst_has_suffix(path, PST_GIVEN_INDEX))
+            status = add_shards(path, &bytes, &digest);
+    }
     if (status != PST_OK)
         pst_str_add(ret, "not readable");
     else if (list.files.n > 1)

@@ -66,8 +66,7 @@ static enum pst_status check_kinds(const struct pst_data *d,
                                    struct pst_diag *diag)
 {
     for (size_t i = 0; i < d->list.files.n; i++)
-        if ((pst_has_suffix(d->list.files.at[i], ".safetensors") != 0) !=
-            d->tensors)
+        if (pst_data_has_tensors(d->list.files.at[i]) != d->tensors)
             return pst_diag_set(
                 diag, PST_E_DATA_LIST,
                 "%s has %s, %s has %s: files of tokens and of "
@@ -98,7 +97,7 @@ static enum pst_status make_sources(struct pst_data *d,
                             "%s: each row is evaluated once: leave the "
                             "weights out",
                             options->path);
-    d->tensors = pst_has_suffix(d->list.files.at[0], ".safetensors");
+    d->tensors = pst_data_has_tensors(d->list.files.at[0]);
     status = check_kinds(d, diag);
     for (unsigned k = 0; k < d->n_sources && status == PST_OK; k++) {
         weights[k] = d->list.sources[k].weight;
@@ -275,7 +274,7 @@ void pst_data_close(struct pst_data *data)
         for (size_t k = 0; k < data->sources[s].n; k++) {
             if (!data->sources[s].shards)
                 continue;
-            pst_safetensors_close(data->sources[s].shards[k].st);
+            pst_given_close(data->sources[s].shards[k].given);
             pst_file_close(&data->sources[s].shards[k].tokens);
         }
     pst_data_list_fini(&data->list);

@@ -6,6 +6,7 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
+#include "stages/files/data/list.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 #define MAX_SHARDS 4096u
 
 #define TENSORS ".safetensors"
-#define INDEX   ".safetensors.index.json"
+#define INDEX   PST_GIVEN_INDEX
 
 struct pst_given {
     struct pst_arena arena;
@@ -119,13 +120,47 @@ static enum pst_status add_name(struct pst_given *given,
                : pst_diag_nomem(diag, sizeof(*entry));
 }
 
-static enum pst_status open_file(struct pst_given *given, struct pst_diag *diag)
+/* Adds all tensors of a file. */
+static enum pst_status open_file(struct pst_given *given, const char *path,
+                                 struct pst_diag *diag)
 {
     struct pst_safetensors *st = NULL;
-    enum pst_status status = open_shard(given, given->path, &st, diag);
+    enum pst_status status = open_shard(given, path, &st, diag);
 
-    for (size_t i = 0; status == PST_OK && i < pst_safetensors_count(st); i++)
-        status = add_name(given, pst_safetensors_at(st, i), diag);
+    for (size_t i = 0; status == PST_OK && i < pst_safetensors_count(st); i++) {
+        const struct pst_safetensors_entry *entry = pst_safetensors_at(st, i);
+        const struct pst_safetensors_entry *other =
+            pst_map_get(&given->names, entry->name);
+
+        status = other == NULL
+                     ? add_name(given, entry, diag)
+                     : pst_diag_set(diag, PST_E_WEIGHTS_TWICE,
+                                    "%s: \"%.200s\" is in %s, too", path,
+                                    entry->name, other->file->path);
+    }
+    return status;
+}
+
+/* Opens the .safetensors files that match a pattern. */
+static enum pst_status open_pattern(struct pst_given *given,
+                                    struct pst_diag *diag)
+{
+    struct pst_data_list list;
+    enum pst_status status = pst_data_list_match(given->path, &list, diag);
+    size_t n = 0;
+
+    if (status != PST_OK)
+        return status;
+    for (size_t i = 0; i < list.files.n && status == PST_OK; i++) {
+        if (!pst_has_suffix(list.files.at[i], TENSORS))
+            continue;
+        n++;
+        status = open_file(given, list.files.at[i], diag);
+    }
+    if (status == PST_OK && n == 0)
+        status = pst_diag_set(diag, PST_E_WEIGHTS_NONE,
+                              "%s: no file *" TENSORS " matches", given->path);
+    pst_data_list_fini(&list);
     return status;
 }
 
@@ -246,29 +281,34 @@ enum pst_status pst_given_open(const char *path, struct pst_given **ret,
     struct pst_given *given = pst_calloc(TAG, 1, sizeof(*given));
     struct pst_str file = {0};
     enum pst_status status = PST_OK;
+    bool pattern = false;
     struct stat st;
 
     if (given == NULL)
         return pst_diag_nomem(diag, sizeof(*given));
     pst_arena_init(&given->arena, TAG);
     pst_map_init(&given->names, TAG);
-    if (stat(path, &st) != 0)
-        status = errno == ENOENT
-                     ? pst_diag_set(diag, PST_E_FILE_MISSING,
-                                    "%s: there is no such file", path)
-                     : pst_diag_errno(diag, errno, "%s", path);
-    else if (S_ISDIR(st.st_mode))
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         status = find_file(path, &file, diag);
-    else
+    } else {
+        pattern = pst_data_list_is_pattern(path);
+        if (!pattern && stat(path, &st) != 0)
+            status = errno == ENOENT
+                         ? pst_diag_set(diag, PST_E_FILE_MISSING,
+                                        "%s: there is no such file", path)
+                         : pst_diag_errno(diag, errno, "%s", path);
         pst_str_add(&file, path);
+    }
     if (status == PST_OK) {
         given->path = pst_arena_strdup(&given->arena, pst_str_text(&file));
         if (file.failed || given->path == NULL)
             status = pst_diag_nomem(diag, strlen(path));
+        else if (pattern)
+            status = open_pattern(given, diag);
         else if (pst_has_suffix(given->path, ".json"))
             status = open_index(given, diag);
         else
-            status = open_file(given, diag);
+            status = open_file(given, given->path, diag);
     }
     pst_str_fini(&file);
     if (status != PST_OK) {
@@ -294,6 +334,27 @@ void pst_given_close(struct pst_given *given)
 const char *pst_given_path(const struct pst_given *given)
 {
     return given->path;
+}
+
+size_t pst_given_files(const struct pst_given *given)
+{
+    return given->shards.n;
+}
+
+const struct pst_file *pst_given_file(const struct pst_given *given, size_t i)
+{
+    return pst_safetensors_file(given->shards.at[i]);
+}
+
+enum pst_status pst_given_load(struct pst_given *given, uint64_t most,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < given->shards.n && status == PST_OK; i++)
+        if (pst_given_file(given, i)->size <= most)
+            status = pst_safetensors_load(given->shards.at[i], diag);
+    return status;
 }
 
 size_t pst_given_count(const struct pst_given *given)

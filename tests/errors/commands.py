@@ -37,6 +37,9 @@ def make(b):
     b.write("several/a.safetensors", "")
     b.write("several/b.safetensors", "")
     b.write("index/model.safetensors.index.json", '{"weight_map": 3}')
+    for name in "twice/a.safetensors", "twice/b.safetensors":
+        os.makedirs(b.at("twice"), exist_ok=True)
+        safetensors(b.at(name), {"x": zeros("F32", [2])})
     b.write("int32.bin", struct.pack("<64i", *range(64)))
     b.write("llmc.bin", struct.pack("<256i64H", 20240520, 1, 64, *(0,) * 253,
                                     *range(64)))
@@ -194,6 +197,7 @@ CASES = [
     ("weights.several-files", 65, "several", SPLIT + "--weights several"),
     ("weights.none", 65, "empty", SPLIT + "--weights empty"),
     ("weights.index", 65, "index", SPLIT + "--weights index"),
+    ("weights.twice", 65, "a.safetensors", SPLIT + "--weights twice/*"),
     ("weights.missing", 65, "other.safetensors",
      SPLIT + "--weights other.safetensors"),
     ("weights.shape", 65, "fc.weight",

@@ -109,7 +109,7 @@ void pstd_doubts_check_data(const struct pstd_config *config, const char *path,
 
     if (rows > 0)
         check_size(path, data, rows, report, ctx);
-    if (pst_has_suffix(files->files.at[0], ".safetensors"))
+    if (pst_data_has_tensors(files->files.at[0]))
         return;
     for (size_t i = 0; i < files->files.n; i++)
         check_width(config, files->files.at[i], pst_data_width(data, i), report,

@@ -238,9 +238,10 @@ static const struct pstd_option rows[] = {
 
     FILES(
         data, "data", T_DATA,
-        "files of batches (.safetensors) or of tokens (any other name): FILE; "
-        "FILE,FILE reads one after the other, FILE:0.7,FILE:0.3 draws "
-        "samples in this proportion; FILE may be a pattern, 'shard-*.bin'"),
+        "files of batches (.safetensors, or an index of such shards) or of "
+        "tokens (any other name): FILE; FILE,FILE reads one after the other, "
+        "FILE:0.7,FILE:0.3 draws samples in this proportion; FILE may be a "
+        "pattern, 'shard-*.bin'"),
     CHOICE(token_dtype, "token-dtype", N_DATA, "uint8", "uint8|uint16|uint32",
            "dtype of the tokens in a token file; Megatron's index beside it "
            "(NAME.idx) has it, too"),
@@ -509,8 +510,8 @@ static const struct pstd_option rows[] = {
          "cross_entropy, nll, mse, l1, smooth_l1, huber, bce_with_logits"),
     PATH(weights, "weights", PSTD_OPT_SPLIT, "FILE|FOLDER",
          "start values instead of the model's, by the names of its "
-         "state_dict: a .safetensors file, or a folder with an index and its "
-         "shards"),
+         "state_dict: a .safetensors file, an index of shards, a folder with "
+         "either, or all shards that match a pattern, 'model-*.safetensors'"),
     FLAG(partial, "partial", PSTD_OPT_SPLIT,
          "keep the model's values of tensors that --weights lacks, and "
          "ignore tensors that the model lacks"),

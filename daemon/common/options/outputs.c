@@ -9,6 +9,7 @@
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
+#include "stages/files/given.h"
 
 /* An output option, and the file that its path names now. */
 struct output {
@@ -68,6 +69,25 @@ static enum pst_status check_input(const struct output *out, const char *input,
                         out->row->name, out->path);
 }
 
+/* Checks a file of data or, if it is an index or a pattern, all of its files.
+ */
+static enum pst_status check_tensors(const struct output *out, const char *path,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = check_input(out, path, diag);
+    struct pst_given *given;
+
+    /* Opening the files reports what is wrong with them. */
+    if ((!pst_has_suffix(path, PST_GIVEN_INDEX) &&
+         !pst_data_list_is_pattern(path)) ||
+        pst_given_open(path, &given, NULL) != PST_OK)
+        return status;
+    for (size_t i = 0; i < pst_given_files(given) && status == PST_OK; i++)
+        status = check_input(out, pst_given_file(given, i)->path, diag);
+    pst_given_close(given);
+    return status;
+}
+
 static enum pst_status check_data(const struct output *out, const char *text,
                                   struct pst_diag *diag)
 {
@@ -78,7 +98,7 @@ static enum pst_status check_data(const struct output *out, const char *text,
     if (pst_data_list_read(text, &list, NULL) != PST_OK)
         return PST_OK;
     for (size_t i = 0; i < list.files.n && status == PST_OK; i++)
-        status = check_input(out, list.files.at[i], diag);
+        status = check_tensors(out, list.files.at[i], diag);
     pst_data_list_fini(&list);
     return status;
 }
@@ -140,7 +160,7 @@ static enum pst_status check_option(const struct output *out,
     if (row->type == PSTD_SETS)
         return check_sets(out, text, diag);
     if (row->type == PSTD_PATH)
-        return check_input(out, text, diag);
+        return check_tensors(out, text, diag);
     if (pst_has_prefix(text, "csv:") || pst_has_prefix(text, "file:"))
         return check_input(out, strchr(text, ':') + 1, diag);
     return PST_OK;

@@ -14,7 +14,7 @@
 #include "stages/files/data/list.h"
 #include "stages/files/data/stream.h"
 #include "stages/files/data_look.h"
-#include "stages/files/safetensors.h"
+#include "stages/files/given.h"
 
 struct pst_data_options;
 
@@ -55,7 +55,7 @@ struct pst_data_column {
 struct pst_data_shard {
     const char *path;
     /* a file of tensors */
-    struct pst_safetensors *st;
+    struct pst_given *given;
     /* per column: its tensor; or NULL */
     const struct pst_safetensors_entry **entries;
     /* a file of tokens */

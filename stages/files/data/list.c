@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "stages/base/str.h"
+#include "stages/files/given.h"
 
 #define MAX_TEXT 4096 /* maximum bytes of an item */
 
@@ -50,12 +51,18 @@ static bool next_item(const char **text, bool whole, struct item *ret)
     return true;
 }
 
+bool pst_data_has_tensors(const char *path)
+{
+    return pst_has_suffix(path, ".safetensors") ||
+           pst_has_suffix(path, PST_GIVEN_INDEX);
+}
+
 bool pst_data_list_has_tensors(const char *text)
 {
     struct item item;
 
     return next_item(&text, path_exists(text), &item) &&
-           pst_has_suffix(item.name, ".safetensors");
+           pst_data_has_tensors(item.name);
 }
 
 void pst_data_list_add_absolute(const char *text, const char *directory,
@@ -76,11 +83,13 @@ void pst_data_list_add_absolute(const char *text, const char *directory,
 
 /* --- files ---------------------------------------------------------------- */
 
-/* True for the index of a file of tokens: patterns such as "web*" match it,
- * too, but it holds no tokens. */
-static bool is_index(const char *path)
+/* True for an index that is beside files of data: patterns such as "web*" match
+ * it, too, but it holds no data. */
+static bool is_index(const char *path, const char *pattern)
 {
-    return pst_has_suffix(path, ".idx") || pst_has_suffix(path, ".index");
+    return pst_has_suffix(path, ".idx") || pst_has_suffix(path, ".index") ||
+           (pst_has_suffix(path, PST_GIVEN_INDEX) &&
+            !pst_has_suffix(pattern, ".json"));
 }
 
 static enum pst_status add_file(struct pst_data_list *list, const char *path,
@@ -118,7 +127,7 @@ static enum pst_status expand_pattern(struct pst_data_list *list,
         return pst_diag_nomem(diag, MAX_TEXT);
     }
     for (size_t i = 0; i < found.gl_pathc && status == PST_OK; i++)
-        if (!is_index(found.gl_pathv[i]))
+        if (!is_index(found.gl_pathv[i], pattern))
             status = add_file(list, found.gl_pathv[i], diag);
     globfree(&found);
     if (status == PST_OK && list->files.n == before)
@@ -131,12 +140,16 @@ static enum pst_status expand_pattern(struct pst_data_list *list,
     return status;
 }
 
+bool pst_data_list_is_pattern(const char *text)
+{
+    return !path_exists(text) && strpbrk(text, "*?[") != NULL;
+}
+
 static enum pst_status add_files(struct pst_data_list *list, const char *name,
                                  struct pst_diag *diag)
 {
-    return !path_exists(name) && strpbrk(name, "*?[") != NULL
-               ? expand_pattern(list, name, diag)
-               : add_file(list, name, diag);
+    return pst_data_list_is_pattern(name) ? expand_pattern(list, name, diag)
+                                          : add_file(list, name, diag);
 }
 
 /* --- sources -------------------------------------------------------------- */
@@ -217,6 +230,22 @@ enum pst_status pst_data_list_read(const char *text, struct pst_data_list *ret,
                                "a name is longer than %d bytes", MAX_TEXT - 1);
     if (status == PST_OK)
         status = check_weights(ret, text, diag);
+    if (status != PST_OK)
+        pst_data_list_fini(ret);
+    return status;
+}
+
+enum pst_status pst_data_list_match(const char *pattern,
+                                    struct pst_data_list *ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    *ret = (struct pst_data_list){.n = 1};
+    pst_arena_init(&ret->arena, PST_TAG_ARCHIVE);
+    status = expand_pattern(ret, pattern, diag);
+    ret->sources[0] =
+        (struct pst_data_item){.text = pattern, .weight = 1, .n = ret->files.n};
     if (status != PST_OK)
         pst_data_list_fini(ret);
     return status;

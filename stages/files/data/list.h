@@ -4,7 +4,8 @@
 /*
  * Names of data files, as --data takes them: ITEM[,ITEM...]. An item is a file
  * or a pattern of glob(7), whose files are sorted by name. Without weights all
- * files, in this order, are one source. If each item has a weight
+ * files, in this order, are one source. An index of safetensors shards is one
+ * file, whose tensors are in several. If each item has a weight
  * ("web-*.bin:0.7,code.bin:0.3"), each item is a source, from which samples are
  * drawn in proportion to its weight.
  *
@@ -46,7 +47,18 @@ struct pst_data_list {
 enum pst_status pst_data_list_read(const char *text, struct pst_data_list *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_list_fini(struct pst_data_list *list);
-/* True if the first item names tensors (*.safetensors), not tokens. */
+/* Finds the files that match one pattern, sorted by name; the list is one
+ * source without a weight. PST_E_DATA_LIST: no file matches, or too many. To be
+ * freed like the other. */
+enum pst_status pst_data_list_match(const char *pattern,
+                                    struct pst_data_list *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* True for a pattern that is not the name of an existing file. */
+bool pst_data_list_is_pattern(const char *text);
+/* True for names of files of tensors: *.safetensors, or an index of them
+ * (stages/files/given.h). */
+bool pst_data_has_tensors(const char *path);
+/* True if the first item names tensors, not tokens. */
 bool pst_data_list_has_tensors(const char *text);
 /* Appends the text with the working directory before every relative name. */
 void pst_data_list_add_absolute(const char *text, const char *directory,

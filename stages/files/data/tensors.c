@@ -14,13 +14,12 @@
 static enum pst_status refuse_missing(const struct pst_data_shard *d,
                                       const char *name, struct pst_diag *diag)
 {
-    const size_t n = pst_safetensors_count(d->st);
+    const size_t n = pst_given_count(d->given);
     struct pst_str list = {0};
     enum pst_status status;
 
     for (size_t i = 0; i < n && i < LISTED; i++)
-        pst_str_addf(&list, "%s%s", i ? ", " : "",
-                     pst_safetensors_at(d->st, i)->name);
+        pst_str_addf(&list, "%s%s", i ? ", " : "", pst_given_name(d->given, i));
     if (n > LISTED)
         pst_str_addf(&list, " and %zu more", n - LISTED);
     status = pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
@@ -98,20 +97,19 @@ static enum pst_status open_shard(struct pst_data *d,
                                   struct pst_data_shard *shard,
                                   struct pst_diag *diag)
 {
-    enum pst_status status =
-        pst_safetensors_open(shard->path, &shard->st, diag);
+    enum pst_status status = pst_given_open(shard->path, &shard->given, diag);
 
     shard->entries =
         pst_arena_calloc(&d->arena, d->n + 1, sizeof(const void *));
     if (status == PST_OK && shard->entries == NULL)
         return pst_diag_nomem(diag, d->n * sizeof(const void *));
     /* A small file is loaded, so that its steps need no system calls. */
-    if (status == PST_OK && pst_safetensors_file(shard->st)->size <= MAX_LOADED)
-        status = pst_safetensors_load(shard->st, diag);
+    if (status == PST_OK)
+        status = pst_given_load(shard->given, MAX_LOADED, diag);
     for (size_t i = 0; i < d->n && status == PST_OK; i++) {
         const struct pst_data_column *in = &d->inputs[i];
 
-        shard->entries[i] = pst_safetensors_find(shard->st, in->name);
+        shard->entries[i] = pst_given_find(shard->given, in->name);
         if (in->unread)
             shard->entries[i] = NULL;
         else if (shard->entries[i] == NULL)

@@ -6,12 +6,14 @@ usage: sources.py PENSTOCK MODEL.pt2 TEXT
 """
 import json
 import os
+import struct
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
+from tensor_file import save  # noqa: E402
 
 BLEND = "a.bin:0.7,more/b-?.bin:0.3"
 
@@ -94,6 +96,59 @@ def ramps(b):
         assert b.manifest(whole, 9)["data"] == b.manifest(parts, 9)["data"]
 
 
+def rows_of(b, name, keys, first):
+    """Writes 20 rows of some inputs to a file."""
+    with open(b.path("b.bin"), "rb") as file:
+        text = file.read()
+    tensors = {}
+    for key in keys:
+        tokens = [text[(first + r) * 20 + t + (key == "y")]
+                  for r in range(20) for t in range(128)]
+        tensors[key] = ("I64", [20, 128], struct.pack("<2560q", *tokens))
+    save(b.path(name), tensors)
+
+
+def index(b, name, where):
+    with open(b.path(name + ".safetensors.index.json"), "w",
+              encoding="utf-8") as file:
+        json.dump({"weight_map": where}, file)
+
+
+def indices(b):
+    """Checks that the files of an index are read like one file, and that a
+    resume reports a change of one of them."""
+    data = "split/rows.safetensors.index.json"
+    os.mkdir(b.path("split"))
+    rows_of(b, "rows.safetensors", ["x", "y"], 0)
+    rows_of(b, "split/x.safetensors", ["x"], 0)
+    rows_of(b, "split/y.safetensors", ["y"], 0)
+    index(b, "split/rows", {"x": "x.safetensors", "y": "y.safetensors"})
+    b.run(4, "rows.safetensors", "--shuffle", folder="whole")
+    b.run(4, data, "--shuffle", folder="parts")
+    b.run(4, "split/rows*.json", "--shuffle", folder="pattern-1")
+    assert b.weights("whole") == b.weights("parts") == b.weights(
+        "pattern-1")
+    want = b.said("eval", "two.plan", "--data", "rows.safetensors")
+    assert want == b.said("eval", "two.plan", "--data", data)
+    b.call("run", "two.plan", "--transport", "self", "-n", 2, "-m", 2,
+           "--steps", 1, "--data", data, "--dump", "split/y.safetensors",
+           code=64)
+    assert want == b.said("eval", "two.plan", "--data", data)
+    said = b.run(5, data, "--shuffle", "--resume", folder="parts")
+    assert "digest" not in said, said
+    rows_of(b, "split/y.safetensors", ["y"], 1)
+    said = b.run(6, data, "--shuffle", "--resume", folder="parts")
+    assert "--data" in said and "digest" in said, said
+    os.unlink(b.path("split/y.safetensors"))
+    said = b.call("eval", "two.plan", "--data", data, code=65)
+    assert '"y.safetensors", which is missing' in said, said
+    said = b.call("eval", "two.plan", "--data", "split/*.safetensors",
+                  code=65)
+    assert "x.safetensors has no tensor" in said, said
+    said = b.call("eval", "two.plan", "--data", data + ",b.bin", code=65)
+    assert "cannot be mixed" in said, said
+
+
 def other_weights(b):
     """Checks that with other weights each source continues, and that the
     change is reported."""
@@ -117,6 +172,7 @@ def main():
         lists(b)
         blends(b)
         ramps(b)
+        indices(b)
         other_weights(b)
     print("ok")
 

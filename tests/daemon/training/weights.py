@@ -126,6 +126,21 @@ def check_plan(b, model):
         assert b.split(model, "--weights", folder)[1] == taken
         assert b.split(model, "--weights",
                        os.path.join(folder, name))[1] == taken
+    # A pattern takes the shards without the index.
+    pattern = os.path.join(folder, "model-*.safetensors")
+    assert b.split(model, "--weights", pattern)[1] == taken
+    os.unlink(os.path.join(folder, name))
+    assert b.split(model, "--weights", os.path.join(folder, "*"))[1] == taken
+    with open(os.path.join(folder, "model-x.json"), "w", encoding="utf-8"):
+        pass
+    b.refused(65, "no file *.safetensors matches", "split", model, "-o",
+              b.path("none"), "--weights", os.path.join(folder, "*.json"))
+    b.refused(65, "no file with tokens or tensors matches", "split", model,
+              "-o", b.path("none"), "--weights", os.path.join(folder, "y*"))
+    shutil.copy(os.path.join(folder, "model-00001-of-00003.safetensors"),
+                os.path.join(folder, "model-x.safetensors"))
+    b.refused(65, "model-x.safetensors: \"", "split", model, "-o",
+              b.path("none"), "--weights", pattern)
     # model.safetensors takes precedence over an index.
     save(os.path.join(folder, "model.safetensors"), got)
     assert b.split(model, "--weights", folder)[1] == want
