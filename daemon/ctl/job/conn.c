@@ -303,7 +303,10 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
         status = pstctl_read(conn, -1, &frame, diag);
         if (status != PST_OK)
             break;
-        if (frame->body_case != PST__CONTROL__FRAME__BODY_REPLY) {
+        /* The answer to an earlier request that nobody has waited for is left
+         * out. An answer to what the daemon could not read has no number. */
+        if (frame->body_case != PST__CONTROL__FRAME__BODY_REPLY ||
+            (frame->reply->id != 0 && frame->reply->id != request->id)) {
             pstd_frame_free(frame);
             continue;
         }

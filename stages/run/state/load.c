@@ -44,31 +44,21 @@ static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
     return e;
 }
 
-/* True if the checkpoint has optimizer states of this kind, for any parameter:
- * their names begin with the first n bytes of `state`, such as "adamw.m.". */
-static bool has_any(const struct loader *l, const char *state, size_t n)
+/* True if the checkpoint has averages of --ema. */
+static bool has_averages(const struct loader *l)
 {
-    for (size_t i = 0; i < l->ckpt->where.n; i++) {
-        const char *name = l->ckpt->where.entries[i].key;
-
-        if (strncmp(name, state, n) == 0)
+    for (size_t i = 0; i < l->ckpt->where.n; i++)
+        if (pst_optim_is_average(l->ckpt->where.entries[i].key))
             return true;
-    }
     return false;
 }
 
 /* True for an optimizer state that the checkpoint lacks because its run did not
- * train the parameter, or because the parameter's group has another optimizer
- * now. */
+ * train the parameter, or because options of the parameter need a state now
+ * that they did not need then: another optimizer by a group, momentum. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
-    const char *fqn = pst_optim_state_of(name);
-    const char *before = l->ckpt->info.optimizer;
-    const size_t n = strlen(before);
-
-    return fqn != NULL && find_tensor(l, name) == NULL &&
-           (has_any(l, name, (size_t)(fqn - name)) ||
-            strncmp(name, before, n) != 0 || name[n] != '.');
+    return pst_optim_state_of(name) != NULL && find_tensor(l, name) == NULL;
 }
 
 /* Returns the saved tensor of a parameter, or what stands for it here. */
@@ -121,12 +111,6 @@ static enum pst_status load_entry(void *ctx, struct pst_rank *r,
         pst_device_push(&d->mem, at, entry->bytes);
         return PST_OK;
     }
-    if (e == NULL && strncmp(entry->name, "param.", 6) != 0 &&
-        strncmp(entry->name, "buffer.", 7) != 0)
-        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
-                            "the checkpoint has no '%s': it was written with "
-                            "optimizer %s",
-                            entry->name, l->ckpt->info.optimizer);
     if (e == NULL)
         return pst_diag_set(diag,
                             strcmp(l->ckpt->info.model_digest,
@@ -296,7 +280,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         return status;
     l.ckpt = ckpt;
     status = pst_match_check(engine, ckpt, choice->any_model, diag);
-    if (status == PST_OK && l.averaged && !has_any(&l, "ema.", 4) &&
+    if (status == PST_OK && l.averaged && !has_averages(&l) &&
         !pst_checkpoint_has_average(ckpt))
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                               "the checkpoint of step %" PRIu64

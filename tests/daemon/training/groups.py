@@ -167,6 +167,18 @@ def begins(b):
                  "h.0.up:optimizer=sgd,lr=.01,momentum=.9")
     assert "'h.0.up.weight'" in out and "begin here" in out, out
 
+    def run(name, steps, *more):
+        return b.call("run", "gpt.plan", "--transport", "self", "-m", "4",
+                      "--data", "text", "--steps", steps, "--checkpoint", name,
+                      "--lr", ".002", *more)
+    run("alone", 2, "--optimizer", "sgd", "--group", "*:optimizer=adamw")
+    out = run("alone", 3, "--optimizer", "sgd", "--momentum", ".9", "--group",
+              "h.1:optimizer=adamw", "--resume")
+    assert "'wte.weight'" in out and "begin here" in out, out
+    run("still", 2, "--optimizer", "rmsprop")
+    run("still", 3, "--optimizer", "rmsprop", "--momentum", ".9", "--centered",
+        "--resume")
+
 
 def main():
     penstock, model, text = map(os.path.abspath, sys.argv[1:4])
