@@ -121,14 +121,18 @@ def newer(body):
     """Returns a frame as a daemon of the next version would send it.
 
     A Hello gets a newer protocol that still includes ours; every frame gets an
-    unknown field."""
+    unknown field. Before each answer comes one to another request, for which
+    the client does not wait."""
     if body[0] == 1 << 3 | 2:
         length, at = body[1], 2
         if length & 0x80:
             length, at = length & 0x7f | body[2] << 7, 3
         inner = body[at:at + length] + field(1, 2) + field(99, b"more")
         return greedy.frame(field(1, inner))
-    return greedy.frame(body + field(98, b"what nobody knows"))
+    frame = greedy.frame(body + field(98, b"what nobody knows"))
+    if body[0] == 3 << 3 | 2:
+        return greedy.frame(field(3, field(1, 7777))) + frame
+    return frame
 
 
 def check_newer_daemon(daemon, penstock, folder):
