@@ -191,6 +191,56 @@ static void distinguishes_damage_from_errors(void **state)
     assert_true(!is_there(1) && is_there(2));
 }
 
+/* A file that a user has put beside a checkpoint is not removed with it. */
+static void keeps_files_of_others(void **state)
+{
+    (void)state;
+    assert_ok(save(1, 8, 1, 1), &diag);
+    assert_ok(save(2, 8, 2, 2), &diag);
+    write_bytes("ck/step-00000001/weights.safetensors", "mine", 4);
+    assert_ok(save(3, 8, 3, 1), &diag);
+    assert_true(is_there(1) && !is_there(2) && is_there(3));
+    assert_int_equal(unlink("ck/step-00000001/weights.safetensors"), 0);
+    assert_ok(save(4, 8, 4, 1), &diag);
+    assert_true(!is_there(1) && !is_there(3) && is_there(4));
+}
+
+/* Does to the folder what a job does with --keep 1, when a reader has listed it
+ * and has skipped the newest checkpoint. */
+static void replace_older(void *ctx, const char *dir, uint64_t step,
+                          const char *why)
+{
+    unsigned *n = ctx;
+
+    (void)why;
+    assert_int_equal(step, 8);
+    if ((*n)++ > 0)
+        return;
+    assert_string_equal(dir, "ck");
+    assert_ok(pst_remove_tree("ck/step-00000005", &diag), &diag);
+    assert_ok(save(6, 8, 6, 0), &diag);
+}
+
+/* A reader looks again if a job has removed what it was about to open. */
+static void reads_a_folder_in_use(void **state)
+{
+    unsigned n = 0;
+    const struct pst_checkpoint_query query = {.dir = "ck",
+                                               .step = PST_CHECKPOINT_LATEST,
+                                               .skipped = replace_older,
+                                               .ctx = &n};
+    struct pst_checkpoint *ckpt;
+
+    (void)state;
+    assert_ok(save(5, 8, 5, 0), &diag);
+    assert_ok(save(8, 8, 8, 0), &diag);
+    mark_bad(8);
+    assert_ok(pst_checkpoint_open(&query, &ckpt, &diag), &diag);
+    assert_int_equal(ckpt->info.step, 6);
+    assert_int_equal(n, 2);
+    pst_checkpoint_close(ckpt);
+}
+
 static void change_last_byte(const char *path)
 {
     char *bytes;
@@ -540,6 +590,8 @@ int main(void)
         cmocka_unit_test_teardown(keeps_what_the_run_was_told, clean),
         cmocka_unit_test_teardown(pins_and_removes, clean),
         cmocka_unit_test_teardown(distinguishes_damage_from_errors, clean),
+        cmocka_unit_test_teardown(keeps_files_of_others, clean),
+        cmocka_unit_test_teardown(reads_a_folder_in_use, clean),
         cmocka_unit_test_teardown(removes_by_bytes, clean),
         cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
         cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),

@@ -80,8 +80,14 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
     if (status == PST_OK && steps.n &&
         !pst_vec_reserve(PST_TAG_ARCHIVE, &rows, steps.n))
         status = pst_diag_nomem(diag, steps.n * sizeof(*rows.at));
-    for (size_t i = 0; i < steps.n && status == PST_OK; i++)
-        status = read_row(dir, steps.at[i], verify, &rows.at[rows.n++], diag);
+    for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
+        struct pst_checkpoint_row *row = &rows.at[rows.n];
+
+        status = read_row(dir, steps.at[i], verify, row, diag);
+        /* A job may have removed it in the meantime. */
+        if (row->status == PST_OK || !pst_checkpoint_is_rest(dir, steps.at[i]))
+            rows.n++;
+    }
     pst_vec_fini(&steps);
     if (status != PST_OK)
         pst_vec_fini(&rows);
@@ -165,35 +171,6 @@ static bool is_good(const struct pst_checkpoint_rule *rule,
     return row->state == PST_CHECKPOINT_GOOD;
 }
 
-/* Removes old checkpoints: good ones that are not among the `keep` newest good
- * ones, and others that are not among the `keep` newest of all. One that cannot
- * be read may be intact: it stays and is not counted. */
-static void prune_rows(const char *dir, uint64_t step,
-                       const struct pst_checkpoint_rule *rule,
-                       const struct pst_checkpoint_rows *rows)
-{
-    const unsigned keep = rule->keep;
-
-    unsigned good = 0, all = 0;
-    struct pst_diag diag;
-
-    for (size_t i = 0; i < rows->n; i++) {
-        const struct pst_checkpoint_row *row = &rows->at[i];
-        const bool whole = is_good(rule, row);
-
-        if (row->state == PST_CHECKPOINT_UNREADABLE)
-            report_kept(rule, dir, row->step, row->text);
-        if (row->step > step || row->state == PST_CHECKPOINT_UNREADABLE)
-            continue;
-        all++;
-        good += whole;
-        if (row->step == step || row->pinned || (whole ? good : all) <= keep)
-            continue;
-        if (pst_checkpoint_delete(dir, row->step, &diag) != PST_OK)
-            report_kept(rule, dir, row->step, diag.text);
-    }
-}
-
 /* Stores the name of a file in a step's folder that no save has written, such
  * as a checkpoint of another program; false: there is none. */
 static bool find_foreign(const char *dir, uint64_t step, char ret[256])
@@ -227,6 +204,50 @@ static bool find_foreign(const char *dir, uint64_t step, char ret[256])
     return found;
 }
 
+/* Removes a step's folder, unless it has files of others. */
+static void remove_step(const struct pst_checkpoint_rule *rule, const char *dir,
+                        uint64_t step)
+{
+    char name[256];
+    struct pst_diag diag;
+    enum pst_status status;
+
+    status = find_foreign(dir, step, name)
+                 ? pst_diag_set(&diag, PST_E_CHECKPOINT_KEPT,
+                                "step-%08" PRIu64 " has '%s', which is no part "
+                                "of a checkpoint: it stays",
+                                step, name)
+                 : pst_checkpoint_delete(dir, step, &diag);
+    if (status != PST_OK)
+        report_kept(rule, dir, step, diag.text);
+}
+
+/* Removes old checkpoints: good ones that are not among the `keep` newest good
+ * ones, and others that are not among the `keep` newest of all. One that cannot
+ * be read may be intact: it stays and is not counted. */
+static void prune_rows(const char *dir, uint64_t step,
+                       const struct pst_checkpoint_rule *rule,
+                       const struct pst_checkpoint_rows *rows)
+{
+    const unsigned keep = rule->keep;
+    unsigned good = 0, all = 0;
+
+    for (size_t i = 0; i < rows->n; i++) {
+        const struct pst_checkpoint_row *row = &rows->at[i];
+        const bool whole = is_good(rule, row);
+
+        if (row->state == PST_CHECKPOINT_UNREADABLE)
+            report_kept(rule, dir, row->step, row->text);
+        if (row->step > step || row->state == PST_CHECKPOINT_UNREADABLE)
+            continue;
+        all++;
+        good += whole;
+        if (row->step == step || row->pinned || (whole ? good : all) <= keep)
+            continue;
+        remove_step(rule, dir, row->step);
+    }
+}
+
 /* Removes leftovers of unfinished saves; a folder with files of others stays.
  */
 static void prune_rests(const char *dir, uint64_t step,
@@ -237,21 +258,9 @@ static void prune_rests(const char *dir, uint64_t step,
     struct pst_diag diag;
 
     status = pst_checkpoint_list_all(dir, step, &steps, &diag);
-    for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
-        char name[256];
-
-        if (!pst_checkpoint_is_rest(dir, steps.at[i]))
-            continue;
-        if (find_foreign(dir, steps.at[i], name)) {
-            (void)pst_diag_set(&diag, PST_E_CHECKPOINT_KEPT,
-                               "step-%08" PRIu64 " has '%s', which is no part "
-                               "of a checkpoint: it stays",
-                               steps.at[i], name);
-            report_kept(rule, dir, steps.at[i], diag.text);
-        } else if (pst_checkpoint_delete(dir, steps.at[i], &diag) != PST_OK) {
-            report_kept(rule, dir, steps.at[i], diag.text);
-        }
-    }
+    for (size_t i = 0; i < steps.n && status == PST_OK; i++)
+        if (pst_checkpoint_is_rest(dir, steps.at[i]))
+            remove_step(rule, dir, steps.at[i]);
     if (status != PST_OK)
         pst_debug("archive", "old checkpoints: %s", diag.text);
     pst_vec_fini(&steps);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MAX_LOOKS 20 /* at a folder whose checkpoints disappear */
+
 void pst_checkpoint_close(struct pst_checkpoint *ckpt)
 {
     if (!ckpt)
@@ -235,8 +237,11 @@ static enum pst_status report_unreadable(uint64_t step, bool others,
                : ", or take its folder away to start anew");
 }
 
-static enum pst_status open_latest(const struct pst_checkpoint_query *query,
-                                   struct pst_checkpoint **ret,
+/* Opens the newest good checkpoint. *ret_gone: one of the listed steps was
+ * removed before it could be opened, so that the folder has changed; nothing is
+ * reported then. */
+static enum pst_status open_listed(const struct pst_checkpoint_query *query,
+                                   struct pst_checkpoint **ret, bool *ret_gone,
                                    struct pst_diag *diag)
 {
     struct pst_checkpoint_steps steps = {0};
@@ -259,6 +264,9 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
                                " takes it all the same)",
                                steps.at[i], ckpt->info.reason, steps.at[i]);
             pst_checkpoint_close(ckpt);
+        } else if (pst_checkpoint_is_rest(query->dir, steps.at[i])) {
+            *ret_gone = true;
+            goto out;
         } else if (status != PST_ERR_INPUT) {
             status =
                 report_unreadable(steps.at[i], i + 1 < steps.n, &why, diag);
@@ -282,6 +290,25 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
 out:
     pst_vec_fini(&steps);
     return status;
+}
+
+/* A job may save and remove checkpoints at the same time. */
+static enum pst_status open_latest(const struct pst_checkpoint_query *query,
+                                   struct pst_checkpoint **ret,
+                                   struct pst_diag *diag)
+{
+    for (unsigned k = 0; k < MAX_LOOKS; k++) {
+        bool gone = false;
+        const enum pst_status status = open_listed(query, ret, &gone, diag);
+
+        if (!gone)
+            return status;
+    }
+    return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
+                        "no checkpoint in %s stays long enough to be read: a "
+                        "job replaces them; keep more (--keep N), or save less "
+                        "often",
+                        query->dir);
 }
 
 /* Reports that the step is missing, naming some that exist. */
