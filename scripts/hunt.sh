@@ -71,6 +71,12 @@ hunt_models() {
 case_of_models="a row of tests/compare/zoo.py, or a line of FIRST in \
 tests/compare/sweep.py if the cut is what matters"
 
+hunt_library() {
+  "$python" "$compare/library_bits.py" "$penstock" "$1" --seed "$PST_TEST_SEED"
+}
+case_of_library="the cut or schedule goes into tests/lib/bits.py, if a golden \
+model shows it, else into the cases of tests/compare/library_bits.py"
+
 hunt_commands() { tests build daemon-arguments; }
 case_of_commands="the command line goes into the test of the option that it \
 has, in tests/daemon/"
@@ -109,8 +115,8 @@ hunt_sanitizers() {
 }
 case_of_sanitizers="a test with few lines, which runs with sanitizers always"
 
-all="aliases layouts chains dtypes trees cuts models commands bytes worlds jobs
-  lives sanitizers"
+all="aliases layouts chains dtypes trees cuts models library commands bytes
+  worlds jobs lives sanitizers"
 
 seed=$((RANDOM * 32768 + RANDOM))
 while [ $# -gt 0 ]; do

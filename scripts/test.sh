@@ -213,6 +213,9 @@ comparisons_here() {
     row "comparison with PyTorch" compare.py "$root/out/compare" "${sample[@]}"
     row "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
       "${sample[@]}"
+    # After the sweep, whose files it uses.
+    row "the library beside the command" library_bits.py "$root/out/sweep" \
+      "${seed[@]}"
     row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
       "${seed[@]}"
     row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
