@@ -63,7 +63,7 @@ python3 - "$root/docs/library.md" "$folder/page.c" <<'PAGE'
 import re
 import sys
 with open(sys.argv[1], encoding="utf-8") as page:
-    program, = re.findall(r"```c\n(.*?)```", page.read(), re.S)
+    program, _ = re.findall(r"```c\n(.*?)```", page.read(), re.S)
 with open(sys.argv[2], "w", encoding="utf-8") as file:
     file.write(program)
 PAGE

@@ -291,7 +291,7 @@ seed=(--seed "$PST_TEST_SEED")
 sample=("${full[@]}" "${seed[@]}")
 # Installs programs that tests call. scripts/check-programs.py reads this list.
 need_packages valgrind mtail logrotate prometheus iproute2 nftables strace \
-  groff-base systemd lnav gfortran
+  groff-base systemd lnav gfortran debhelper
 # shellcheck disable=SC2086
 timed "building" need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the symbols of libpenstock: exports.py LIBRARY HEADER MAP.
+"""Checks the symbols of libpenstock: exports.py LIBRARY HEADER MAP SYMBOLS.
 
 The library exports the functions of the header and nothing else, all of them in
-version PENSTOCK_0. It imports no function that prints or ends the process, but
+version PENSTOCK_0; the Debian package lists them in its file of symbols. It imports no function that prints or ends the process, but
 those that no call reaches (UNREACHED).
 """
 import re
@@ -31,7 +31,7 @@ def plain(name):
 
 
 def main():
-    library, header, script = sys.argv[1:]
+    library, header, script, symbols = sys.argv[1:]
     with open(header, encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
     wanted = set(re.findall(r"\b(penstock_\w+)\(", text)) - {"penstock_init"}
@@ -45,6 +45,10 @@ def main():
     with open(script, encoding="utf-8") as file:
         listed = set(re.findall(r"^    (penstock_\w+);$", file.read(), re.M))
     assert listed == wanted, listed ^ wanted
+    with open(symbols, encoding="utf-8") as file:
+        listed = re.findall(r"^ (\w+)@PENSTOCK_0 [\d.]+$", file.read(), re.M)
+    assert listed == sorted(wanted | {"PENSTOCK_0"}), \
+        set(listed) ^ wanted
     out = subprocess.run(["nm", "-D", "--undefined-only", library], check=True,
                          capture_output=True, text=True).stdout
     imports = {plain(line.split()[-1]) for line in out.splitlines()}
