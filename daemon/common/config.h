@@ -216,6 +216,7 @@ struct pstd_config {
     uint64_t stages;
     struct pstd_list at, replicate, transmit, owner, keep_random, swap, freeze,
         unfreeze, lora;
+    const char *autocast; /* "bf16", or NULL */
     bool aliases;
     uint64_t at_call;
     const char *state;

@@ -10,6 +10,7 @@
 
 struct pst_front {
     const char *path; /* borrowed */
+    const char *autocast; /* of the model (model.h); borrowed */
     struct pst_model *model;
     struct pst_zip *zip;      /* archive of the model; borrowed */
     struct pst_str digests;   /* digests of everything read, one line each */

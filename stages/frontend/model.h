@@ -75,6 +75,11 @@ struct pst_model {
      * count: they use the batch's in both modes.
      */
     bool evaluates;
+    /* "bf16": imported as under torch.autocast with this dtype
+     * (import/autocast.def); NULL: as in the file. n_casts: casts of autocast,
+     * also those of regions in the file. */
+    const char *autocast;
+    size_t n_casts;
     /* Places of torch.autograd.Functions whose backward is missing from the
      * file, for messages; NULL if no gradient passes through one. */
     const char *lost;
@@ -111,6 +116,12 @@ enum pst_status pst_model_open(const char *path, struct pst_model **ret,
 enum pst_status pst_model_open_after(const char *path, const char *last,
                                      struct pst_model **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Opens a model like pst_model_open, as if it had been exported under
+ * torch.autocast with this dtype: "bf16", or NULL for none. Casts in the file
+ * stay. Borrows autocast. */
+enum pst_status pst_model_open_cast(const char *path, const char *autocast,
+                                    struct pst_model **ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 extern const struct pst_pass_table pst_frontend_passes;
 void pst_model_close(struct pst_model *model);
 const struct pst_weight *pst_model_weight(const struct pst_model *model,

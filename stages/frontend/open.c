@@ -76,6 +76,24 @@ enum pst_status pst_model_new(struct pst_model **ret, struct pst_diag *diag)
     return PST_OK;
 }
 
+/* Notes what --autocast has done. */
+static enum pst_status note_casts(struct pst_model *model,
+                                  struct pst_diag *diag)
+{
+    const char *note;
+
+    if (model->autocast == NULL || model->n_casts == 0)
+        return PST_OK;
+    note = pst_arena_printf(&model->arena,
+                            "computes as under torch.autocast with %s: %zu "
+                            "cast%s inserted",
+                            model->autocast, model->n_casts,
+                            model->n_casts == 1 ? " was" : "s were");
+    return note != NULL && pst_vec_push(PST_TAG_ARCHIVE, &model->notes, note)
+               ? PST_OK
+               : pst_diag_nomem(diag, 0);
+}
+
 /* Opens a file with what else `front` has. */
 static enum pst_status open_front(struct pst_front *front, const char *last,
                                   struct pst_model **ret, struct pst_diag *diag)
@@ -92,8 +110,13 @@ static enum pst_status open_front(struct pst_front *front, const char *last,
     if (status == PST_OK)
         status = pst_zip_open(front->path, &front->zip, diag);
     model->file = front->zip;
+    model->autocast = front->autocast;
+    if (front->autocast != NULL)
+        pst_str_addf(&front->digests, "autocast %s\n", front->autocast);
     if (status == PST_OK)
         status = run_passes(front, last, diag);
+    if (status == PST_OK && last == NULL)
+        status = note_casts(model, diag);
     if (status != PST_OK) {
         pst_model_close(model);
         return status;
@@ -137,6 +160,15 @@ enum pst_status pst_missing_open(const char *path, const char *space,
     if (status == PST_OK)
         pst_model_close(model);
     return status;
+}
+
+enum pst_status pst_model_open_cast(const char *path, const char *autocast,
+                                    struct pst_model **ret,
+                                    struct pst_diag *diag)
+{
+    struct pst_front front = {.path = path, .autocast = autocast};
+
+    return open_front(&front, NULL, ret, diag);
 }
 
 enum pst_status pst_model_open(const char *path, struct pst_model **ret,

@@ -287,6 +287,8 @@ static enum pst_status fill_head(struct pst_replacer *r)
     to->torch_version = old->torch_version;
     to->decomposed = old->decomposed;
     to->evaluates = old->evaluates;
+    to->autocast = old->autocast;
+    to->n_casts = old->n_casts + r->module->n_casts;
     to->lost = old->lost != NULL ? old->lost : r->module->lost;
     to->writes = old->writes || r->module->writes;
     to->fixed = old->fixed;

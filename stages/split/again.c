@@ -216,6 +216,7 @@ static enum pst_status fill_head(struct maker *m)
     model->torch_version = "";
     model->fixed = plan->fixed;
     model->evaluates = plan->evaluates;
+    model->autocast = plan->autocast;
     model->lost = plan->lost;
     model->writes = plan->writes;
     memcpy(model->digest, plan->model_digest, sizeof(model->digest));

@@ -265,6 +265,7 @@ static enum pst_status join_head(struct joiner *j)
         return no_memory(j);
     to->fixed = from->fixed;
     to->evaluates = from->evaluates;
+    to->autocast = from->autocast;
     to->lost = from->lost;
     to->writes = from->writes;
     status = pst_symbols_copy(&from->symbols, &to->symbols, j->diag);

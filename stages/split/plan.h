@@ -192,6 +192,7 @@ struct pst_plan {
     /* reason why symbolic sizes cannot be changed; or NULL */
     const char *fixed;
     bool evaluates; /* exported in eval mode (struct pst_model) */
+    const char *autocast; /* cast as torch.autocast does (struct pst_model) */
     /* backward functions missing in the file (struct pst_model) */
     const char *lost;
     bool writes; /* writes values in place (struct pst_model) */

@@ -83,6 +83,11 @@ static enum pst_status fill_head(struct pst_splitter *s)
         if (pst_adapters_add(&plan->adapters, &plan->arena,
                              &s->model->adapters.at[i], s->diag) != PST_OK)
             return PST_ERR_NOMEM;
+    if (s->model->autocast != NULL) {
+        plan->autocast = pst_arena_strdup(&plan->arena, s->model->autocast);
+        if (plan->autocast == NULL)
+            return pst_diag_nomem(s->diag, strlen(s->model->autocast));
+    }
     if (s->model->lost != NULL) {
         plan->lost = pst_arena_strdup(&plan->arena, s->model->lost);
         if (plan->lost == NULL)

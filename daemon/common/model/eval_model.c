@@ -43,7 +43,8 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag)
 {
-    enum pst_status status = pst_model_open(path, &ret->file, diag);
+    enum pst_status status = pst_model_open_cast(
+        path, pst_plan_root(plan)->autocast, &ret->file, diag);
 
     if (status != PST_OK)
         return status;

@@ -77,10 +77,11 @@ static enum pst_status keep_model(struct pstd_plan *p, struct pst_model *model,
 
 /* Replaces a module as --swap FQN[@K]=MODULE.pt2 says. */
 static enum pst_status swap_module(struct pstd_plan *p, const char *spec,
-                                   bool aliases, struct pst_diag *diag)
+                                   const struct pstd_config *config,
+                                   struct pst_diag *diag)
 {
     const char *equal = strchr(spec, '='), *at = strchr(spec, '@');
-    struct pst_replacement what = {.call = -1, .aliases = aliases};
+    struct pst_replacement what = {.call = -1, .aliases = config->aliases};
     struct pst_model *old = pstd_model(p), *module, *model;
     struct pst_str path = {0};
     enum pst_status status;
@@ -101,7 +102,7 @@ static enum pst_status swap_module(struct pstd_plan *p, const char *spec,
                             "--swap %.200s: expected FQN=MODULE.pt2 or "
                             "FQN@CALL=MODULE.pt2",
                             spec);
-    status = pst_model_open(equal + 1, &module, diag);
+    status = pst_model_open_cast(equal + 1, config->autocast, &module, diag);
     if (status == PST_OK)
         status = keep_model(p, module, diag);
     if (status != PST_OK)
@@ -128,12 +129,24 @@ static enum pst_status freeze_params(struct pst_model *model,
     return status;
 }
 
+/* Reports a model in which autocast changes nothing. */
+static enum pst_status refuse_autocast(const char *path, const char *dtype,
+                                       struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                        "%s: --autocast %s has no effect: no operator "
+                        "that it casts reads f32 (f64, complex numbers and "
+                        "what the export has cast stay)",
+                        path, dtype);
+}
+
 enum pst_status pstd_model_open(const char *path,
                                 const struct pstd_config *config,
                                 struct pstd_plan *ret, struct pst_diag *diag)
 {
     struct pst_model *model;
-    enum pst_status status = pst_model_open(path, &model, diag);
+    enum pst_status status =
+        pst_model_open_cast(path, config->autocast, &model, diag);
 
     if (status == PST_OK)
         status = keep_model(ret, model, diag);
@@ -141,7 +154,10 @@ enum pst_status pstd_model_open(const char *path,
         status = pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                               "--aliases has no effect without --swap");
     for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
-        status = swap_module(ret, config->swap.at[i], config->aliases, diag);
+        status = swap_module(ret, config->swap.at[i], config, diag);
+    if (status == PST_OK && config->autocast != NULL &&
+        pstd_model(ret)->n_casts == 0)
+        status = refuse_autocast(path, config->autocast, diag);
     if (status == PST_OK && config->lora.n > 0) {
         status = pstd_lora_add(pstd_model(ret), &config->lora, config->seed,
                                &model, diag);

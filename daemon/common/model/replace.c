@@ -122,7 +122,8 @@ enum pst_status pstd_replace(const struct pst_plan *before,
     enum pst_status status = check_adapters(before, what->path, diag);
 
     if (status == PST_OK)
-        status = pst_model_open(path, &ret->module, diag);
+        status =
+            pst_model_open_cast(path, before->autocast, &ret->module, diag);
     whole.module = ret->module;
     if (status == PST_OK)
         status = pst_model_replace(old, &whole, &ret->model, &ret->calls, diag);

@@ -1,92 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Regions under torch.autocast("cpu"). Operators of the first list get their
- * floating-point operands in the region's dtype, those of the second in f32;
- * operators that join tensors promote by themselves. Those of the third list
- * consist of operators of the first one in PyTorch, which casts inside them:
- * they get the dtype of their results. All others take operands as they are.
- * f64 is never cast.
+ * Casts as torch.autocast inserts them (autocast.def), in regions of the file
+ * and in whole models. f64 is never cast, nor are complex numbers.
  */
 #include "stages/frontend/import/import.h"
+#include "stages/graph/schema.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const char low[] =
-    " conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "conv_tbc _convolution bmm mm mv baddbmm addmm addbmm linear matmul "
-    "linalg_vecdot linalg_matmul prelu scaled_dot_product_attention ";
+struct row {
+    const char *name;
+    enum pst_autocast region, whole;
+};
 
-static const char wide[] =
-    " avg_pool3d binary_cross_entropy binary_cross_entropy_with_logits "
-    "grid_sampler quantile nanquantile cdist trace cosine_embedding_loss "
-    "cross_entropy_loss nll_loss nll_loss2d nll_loss_nd hinge_embedding_loss "
-    "poisson_nll_loss smooth_l1_loss l1_loss mse_loss huber_loss kl_div "
-    "margin_ranking_loss soft_margin_loss triplet_margin_loss "
-    "multi_margin_loss multilabel_margin_loss prod ";
+static const struct row rows[] = {
+#define ROW(name, region, whole)                                               \
+    {#name, PST_AUTOCAST_##region, PST_AUTOCAST_##whole},
+#include "stages/frontend/import/autocast.def"
+#undef ROW
+};
 
-static const char composed[] =
-    " einsum tensordot inner linalg_multi_dot chain_matmul bilinear gru lstm "
-    "rnn_tanh rnn_relu gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell ";
-
-/* True if the list has the operator of target "aten.NAME.OVERLOAD". */
-static bool is_listed(const char *list, const char *target)
+enum pst_autocast pst_import_autocast_kind(enum pst_autocast_lists lists,
+                                           const char *target)
 {
     const char *name = strchr(target, '.');
-    char word[128];
-    int n;
+    const size_t n = name != NULL ? strcspn(name + 1, ".") : 0;
 
-    if (name == NULL)
-        return false;
-    name++;
-    n = snprintf(word, sizeof(word), " %.*s ", (int)strcspn(name, "."), name);
-    return n > 0 && (size_t)n < sizeof(word) && strstr(list, word) != NULL;
+    for (size_t i = 0; i < PST_COUNT(rows) && n > 0; i++)
+        if (strlen(rows[i].name) == n &&
+            strncmp(rows[i].name, name + 1, n) == 0)
+            return lists == PST_AUTOCAST_WHOLE    ? rows[i].whole
+                   : lists == PST_AUTOCAST_REGION ? rows[i].region
+                                                  : PST_AUTOCAST_KEEP;
+    return PST_AUTOCAST_KEEP;
+}
+
+/* True for the dtypes that autocast casts. */
+static bool is_cast(enum pst_dtype dtype)
+{
+    return pst_dtype_kind(dtype) == PST_KIND_FLOAT && dtype != PST_F64;
+}
+
+static bool is_eligible(const struct pst_value *v)
+{
+    return v != NULL && is_cast(v->meta.dtype);
+}
+
+bool pst_import_may_cast(const struct pst_import *import, enum pst_dtype file,
+                         enum pst_dtype ours)
+{
+    return import->model->autocast != NULL && is_cast(file) && is_cast(ours);
 }
 
 static struct pst_value *cast_value(struct pst_import *import,
                                     struct pst_value *v, enum pst_dtype dtype)
 {
-    if (v == NULL || pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT ||
-        v->meta.dtype == PST_F64 || v->meta.dtype == dtype)
+    if (!is_eligible(v) || v->meta.dtype == dtype)
         return v;
+    import->model->n_casts++;
     return pst_emit(&import->build, &pst_op__to_copy,
                     PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
 }
 
-enum pst_autocast pst_import_autocast_kind(const char *target)
+/* Calls `each` for every tensor among the arguments; entries may be NULL. */
+static void visit_tensors(struct pst_arg *args, unsigned n_args,
+                          void (*each)(void *ctx, struct pst_value **slot),
+                          void *ctx)
 {
-    return is_listed(wide, target)       ? PST_AUTOCAST_F32
-           : is_listed(low, target)      ? PST_AUTOCAST_LOW
-           : is_listed(composed, target) ? PST_AUTOCAST_RESULT
-                                         : PST_AUTOCAST_NONE;
+    for (unsigned i = 0; i < n_args; i++) {
+        if (args[i].kind == PST_ARG_VALUE)
+            each(ctx, &args[i].value);
+        for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n;
+             k++)
+            each(ctx, &args[i].values[k]);
+    }
+}
+
+static void find_wider(void *ctx, struct pst_value **slot)
+{
+    enum pst_dtype *dtype = ctx;
+
+    if (is_eligible(*slot) && (*slot)->meta.dtype != *dtype)
+        *dtype = PST_F32;
+}
+
+struct caster {
+    struct pst_import *import;
+    enum pst_dtype dtype;
+};
+
+static void cast_slot(void *ctx, struct pst_value **slot)
+{
+    const struct caster *c = ctx;
+    struct pst_value *v = cast_value(c->import, *slot, c->dtype);
+
+    if (v != NULL)
+        *slot = v;
+}
+
+/* Sets the argument dtype to f32; false if the operator has none, or if the
+ * node has set it. */
+static bool set_option(struct pst_import *import,
+                       const struct pst_schema *schema, struct pst_arg *args)
+{
+    const int dtype = pst_schema_arg(schema, "dtype");
+
+    if (dtype < 0 || schema->n_args == 0 || args[0].kind != PST_ARG_VALUE ||
+        !is_eligible(args[0].value))
+        return false;
+    if (args[dtype].kind == PST_ARG_NONE &&
+        args[0].value->meta.dtype != PST_F32) {
+        import->model->n_casts++;
+        args[dtype] = pst_dtype_arg(PST_F32);
+    }
+    return true;
 }
 
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
-                                    enum pst_autocast kind,
-                                    enum pst_dtype result, struct pst_arg *args,
-                                    unsigned n_args)
+                                    const char *target, enum pst_dtype result,
+                                    const struct pst_schema *schema,
+                                    struct pst_arg *args)
 {
-    const enum pst_dtype dtype = kind == PST_AUTOCAST_F32   ? PST_F32
-                                 : kind == PST_AUTOCAST_LOW ? scope->low
-                                                            : result;
+    struct caster c = {import, scope->low};
 
-    if (kind == PST_AUTOCAST_NONE || (dtype != PST_F32 && dtype != scope->low))
+    switch (pst_import_autocast_kind(scope->autocast, target)) {
+    case PST_AUTOCAST_KEEP:
         return PST_OK;
-    for (unsigned i = 0; i < n_args; i++) {
-        if (args[i].kind == PST_ARG_VALUE)
-            args[i] = pst_v(cast_value(import, args[i].value, dtype));
-        for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n;
-             k++)
-            args[i].values[k] = cast_value(import, args[i].values[k], dtype);
+    case PST_AUTOCAST_LOW:
+        break;
+    case PST_AUTOCAST_OPTION:
+        if (set_option(import, schema, args))
+            return PST_OK;
+        c.dtype = PST_F32;
+        break;
+    case PST_AUTOCAST_F32:
+        c.dtype = PST_F32;
+        break;
+    case PST_AUTOCAST_WIDEST:
+        visit_tensors(args, schema->n_args, find_wider, &c.dtype);
+        break;
+    case PST_AUTOCAST_RESULT:
+        if (result != PST_F32 && result != scope->low)
+            return PST_OK;
+        c.dtype = result;
+        break;
     }
+    visit_tensors(args, schema->n_args, cast_slot, &c);
     return import->build.status;
 }
 
 /* Reads the node's arguments: device, dtype or None, enabled, cache. */
-bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
+bool pst_import_autocast_mode(const struct pst_doc_node *node,
+                              enum pst_autocast_lists *lists,
                               enum pst_dtype *dtype)
 {
     const struct pst_doc_arg *device = pst_doc_arg_at(node, 0, PST_DOC_STRING);
@@ -94,11 +163,12 @@ bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
         pst_doc_arg_at(node, 1, PST_DOC_SCALAR_TYPE);
     const struct pst_doc_arg *flag = pst_doc_arg_at(node, 2, PST_DOC_BOOL);
 
-    *enabled = flag != NULL && flag->number.b;
+    *lists = PST_AUTOCAST_OFF;
     if (flag != NULL && !flag->number.b)
         return true;
-    if (!*enabled || device == NULL || strcmp(device->name, "cpu") != 0)
+    if (flag == NULL || device == NULL || strcmp(device->name, "cpu") != 0)
         return false;
+    *lists = PST_AUTOCAST_REGION;
     *dtype = PST_BF16;
     return low == NULL || (pst_dtype_from_pt2(low->code, dtype) &&
                            (*dtype == PST_BF16 || *dtype == PST_F16));

@@ -184,10 +184,10 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         return t;
     }
     if (strcmp(name, HOP "wrap_with_autocast") == 0) {
+        enum pst_autocast_lists lists;
         enum pst_dtype dtype;
-        bool enabled;
 
-        if (!pst_import_autocast_mode(node, &enabled, &dtype))
+        if (!pst_import_autocast_mode(node, &lists, &dtype))
             return refuse_target(name, 2,
                                  "autocast regions of other devices or dtypes "
                                  "(export without autocast)");

@@ -374,6 +374,11 @@ static void reset_import(struct pst_import *import)
     pst_map_init(&import->state, PST_TAG_ARCHIVE);
     pst_map_init(&import->shared, PST_TAG_ARCHIVE);
     import->outer = (struct pst_scope){.graph = import->doc->graph};
+    if (model->autocast != NULL) {
+        import->outer.autocast = PST_AUTOCAST_WHOLE;
+        (void)pst_dtype_from_name(model->autocast, &import->outer.low);
+    }
+    model->n_casts = 0;
     pst_map_init(&import->outer.values, PST_TAG_ARCHIVE);
     pst_map_init(&import->outer.read, PST_TAG_ARCHIVE);
     pst_map_init(&import->outer.numbers, PST_TAG_ARCHIVE);

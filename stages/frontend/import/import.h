@@ -51,8 +51,8 @@ struct pst_scope {
     const struct pst_doc_graph *graph; /* graph of the document; borrowed */
     bool no_grad;
     const char *region; /* region to recompute; NULL: none */
-    bool autocast;      /* torch.autocast is on; its dtype is `low` */
-    enum pst_dtype low;
+    enum pst_autocast_lists autocast;
+    enum pst_dtype low; /* 16-bit dtype of autocast */
     bool pure;  /* a branch: must not write values of other scopes */
     bool inner; /* a branch or the body of a loop: part of the call that runs
                    it */
@@ -362,16 +362,24 @@ enum pst_status pst_import_signatures(
 
 /* Returns what autocast does to an operator, by its target
  * "aten.NAME.OVERLOAD". */
-enum pst_autocast pst_import_autocast_kind(const char *target);
-/* Casts an operator's arguments as autocast does in the scope's region. result:
- * dtype of its first result in the file; PST_N_DTYPES: none. */
+enum pst_autocast pst_import_autocast_kind(enum pst_autocast_lists lists,
+                                           const char *target);
+/* Casts the arguments of a target as autocast does in the scope. result: dtype
+ * of its first result in the file; PST_N_DTYPES: none. args: one for each of
+ * the schema. Counts the casts in the model. */
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
-                                    enum pst_autocast kind,
-                                    enum pst_dtype result, struct pst_arg *args,
-                                    unsigned n_args) PST_MUST_CHECK;
-/* Reads the mode of a region's node; false if it is not supported. */
-bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
+                                    const char *target, enum pst_dtype result,
+                                    const struct pst_schema *schema,
+                                    struct pst_arg *args) PST_MUST_CHECK;
+/* True if --autocast may give a result the dtype `ours` in place of the one in
+ * the file. */
+bool pst_import_may_cast(const struct pst_import *import, enum pst_dtype file,
+                         enum pst_dtype ours);
+/* Reads the mode of a region's node; false if it is not supported. *dtype is
+ * only set if the region casts. */
+bool pst_import_autocast_mode(const struct pst_doc_node *node,
+                              enum pst_autocast_lists *lists,
                               enum pst_dtype *dtype) PST_MUST_CHECK;
 
 /* --- nodes.c ------------------------------------------------------------ */

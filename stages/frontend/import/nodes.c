@@ -128,6 +128,8 @@ enum pst_status pst_import_define(struct pst_import *import,
     status = pst_import_meta(import, scope, name, &t);
     if (status != PST_OK)
         return status;
+    if (pst_import_may_cast(import, t.meta.dtype, meta->dtype))
+        t.meta.dtype = meta->dtype;
     if (!pst_meta_same(&t.meta, meta) && !is_unused(name))
         return pst_diag_set(import->diag, PST_E_OP_RESULT,
                             "\"%s\" is %s by its operator, but the file says "
@@ -270,10 +272,10 @@ static enum pst_status import_op(struct pst_import *import,
         status = pst_import_pairs(import, scope, doc_node, target, args);
     if (status != PST_OK)
         return status;
-    if (scope->autocast)
-        status = pst_import_autocast(
-            import, scope, pst_import_autocast_kind(target->name),
-            recorded_dtype(scope, names), args, schema->n_args);
+    if (!target->pairs)
+        status =
+            pst_import_autocast(import, scope, target->name,
+                                recorded_dtype(scope, names), schema, args);
     if (status == PST_OK)
         status =
             pst_import_conjugate(import, scope, target, names, args, &done);
@@ -487,6 +489,7 @@ static enum pst_status import_convert(struct pst_import *import,
 }
 
 /* Checks an assertion on metadata now, since it would do nothing in a step.
+ * Dtypes are those without --autocast, so they are not compared with it.
  * Complex tensors were compared with the file when they were defined. */
 static enum pst_status check_metadata(struct pst_import *import,
                                       struct pst_scope *scope,
@@ -508,6 +511,8 @@ static enum pst_status check_metadata(struct pst_import *import,
         seen.meta.dtype = dtype_in_file(import, &seen);
         args[0].value = &seen;
     }
+    if (scope->autocast == PST_AUTOCAST_WHOLE)
+        args[pst_schema_arg(pst_op_schema(target->op), "dtype")] = pst_none();
     c.schema = pst_op_schema(target->op);
     c.args = args;
     c.hint = PST_N_DTYPES;

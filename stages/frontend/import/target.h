@@ -42,12 +42,22 @@ enum pst_target_kind {
     PST_TARGET_NONE,       /* not supported; `reason` says why */
 };
 
-/* The effect of autocast on an operator's floating-point operands. */
+/* The effect of autocast on an operator's floating-point operands
+ * (autocast.def). */
 enum pst_autocast {
-    PST_AUTOCAST_NONE,
-    PST_AUTOCAST_LOW, /* cast to the region's dtype */
+    PST_AUTOCAST_KEEP,
+    PST_AUTOCAST_LOW,
     PST_AUTOCAST_F32,
-    PST_AUTOCAST_RESULT, /* cast to the dtype of its result in the file */
+    PST_AUTOCAST_OPTION,
+    PST_AUTOCAST_WIDEST,
+    PST_AUTOCAST_RESULT,
+};
+
+/* Column of autocast.def that holds. */
+enum pst_autocast_lists {
+    PST_AUTOCAST_OFF,
+    PST_AUTOCAST_REGION, /* a region of the file */
+    PST_AUTOCAST_WHOLE,  /* --autocast */
 };
 
 /* How an operator shows whether the model was exported in training mode. */

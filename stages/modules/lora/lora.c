@@ -416,6 +416,8 @@ static enum pst_status fill_head(struct pst_adapting *a)
     to->torch_version = old->torch_version;
     to->decomposed = old->decomposed;
     to->evaluates = old->evaluates;
+    to->autocast = old->autocast;
+    to->n_casts = old->n_casts;
     to->lost = old->lost;
     to->writes = old->writes;
     to->fixed = old->fixed;

@@ -3,7 +3,9 @@
 #include "stages/split/assign/assign.h"
 
 #include "stages/cost/cost.h"
+#include "stages/ops/core/rows.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -327,6 +329,71 @@ static enum pst_status cut_by_policy(struct pst_splitter *s, enum policy policy,
     return status == PST_OK ? check_count(s, "these names") : status;
 }
 
+/* --- conversions of parameters ------------------------------------------- */
+
+struct uses {
+    int *stage; /* by value id: first stage that reads it; INT_MAX: none */
+    int reader;
+};
+
+static void mark_stage(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    const struct uses *u = ctx;
+    int *stage = &u->stage[(*slot)->id];
+
+    (void)arg;
+    *stage = PST_MIN(*stage, u->reader);
+}
+
+/* True for a conversion of a parameter or constant to another dtype. */
+static bool converts_state(const struct pst_node *node)
+{
+    const struct pst_value *of = node->op == &pst_op__to_copy
+                                     ? pst_value_storage(node->args[0].value)
+                                     : NULL;
+
+    return of != NULL &&
+           (of->kind == PST_VALUE_PARAM || of->kind == PST_VALUE_CONST);
+}
+
+/* Moves conversions of parameters, with the views before them, to the first
+ * stage that reads the result: a cut between both would send the parameter with
+ * each microbatch. No stage loses its last node. */
+static enum pst_status sink_conversions(struct pst_splitter *s)
+{
+    const struct pst_graph *graph = s->graph;
+    struct uses u = {.stage =
+                         pst_calloc(TAG, graph->values.n + 1, sizeof(int))};
+    unsigned *left = pst_calloc(TAG, s->n_stages + 1, sizeof(*left));
+    const bool made = u.stage != NULL && left != NULL;
+
+    for (size_t i = 0; made && i < graph->values.n; i++)
+        u.stage[i] = INT_MAX;
+    for (size_t i = 0; made && i < graph->nodes.n; i++)
+        left[graph->nodes.at[i]->stage]++;
+    for (size_t i = graph->nodes.n; made && i-- > 0;) {
+        struct pst_node *node = graph->nodes.at[i];
+        const struct pst_value *out = node->n_outs > 0 ? node->outs[0] : NULL;
+        const int to = out != NULL ? u.stage[out->id] : INT_MAX;
+        const bool moves =
+            converts_state(node) ||
+            (out != NULL && out->base != NULL && u.stage[out->id] != INT_MAX &&
+             out->base->kind == PST_VALUE_PARAM);
+
+        if (moves && to != INT_MAX && to > node->stage &&
+            left[node->stage] > 1) {
+            left[node->stage]--;
+            left[to]++;
+            node->stage = to;
+        }
+        u.reader = node->stage;
+        pst_node_uses(node, mark_stage, &u);
+    }
+    pst_free(left);
+    pst_free(u.stage);
+    return made ? PST_OK : pst_diag_nomem(s->diag, graph->values.n);
+}
+
 enum pst_status pst_split_assign(struct pst_splitter *s)
 {
     const size_t markers = count_markers(s->graph);
@@ -341,6 +408,8 @@ enum pst_status pst_split_assign(struct pst_splitter *s)
             pst_split_note(s, "%zu markers of the model are ignored", markers);
     if (status == PST_OK)
         status = cut_by_policy(s, policy, &cuts);
+    if (status == PST_OK)
+        status = sink_conversions(s);
     pst_vec_fini(&cuts.list);
     return status;
 }

@@ -432,6 +432,7 @@ static enum pst_status bind_head(struct binder *b)
     to->name = from->name;
     to->loss = from->loss;
     to->evaluates = from->evaluates;
+    to->autocast = from->autocast;
     to->lost = from->lost;
     to->writes = from->writes;
     to->counted = from->counted;

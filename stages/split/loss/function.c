@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 
 /* --- the options ---------------------------------------------------------- */
 
@@ -261,8 +262,16 @@ static enum pst_status make_target(struct pst_loss_adder *a,
                           &a->target->dims, a->s->diag);
 }
 
-/* Makes the target: like the output, or without the dimension of the classes if
- * the target holds class indices. Symbolic sizes stay symbolic. */
+/* True if autocast makes the output 16-bit: losses are computed in f32. */
+static bool is_cast(const struct pst_loss_adder *a)
+{
+    return a->s->model->autocast != NULL &&
+           (a->x->meta.dtype == PST_BF16 || a->x->meta.dtype == PST_F16);
+}
+
+/* Makes the target: like the output, but f32 under autocast, or without the
+ * dimension of the classes if the target holds class indices. Symbolic sizes
+ * stay symbolic. */
 static enum pst_status add_target(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_meta meta = a->x->meta;
@@ -270,6 +279,8 @@ static enum pst_status add_target(struct pst_loss_adder *a, unsigned dim)
 
     for (unsigned d = 0; a->x->dims != NULL && d < meta.rank; d++)
         dims[d] = a->x->dims[d];
+    if (is_cast(a))
+        meta.dtype = PST_F32;
     if (!a->function->classes || a->options.probabilities)
         return make_target(a, &meta, dims);
     meta.dtype = PST_I64;
@@ -325,6 +336,17 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     /* the loss is not part of any module, so that it stays when a module is
      * replaced */
     a->build.call = NULL;
+    a->build.prefix = "loss";
+    if (is_cast(a)) {
+        const char *const *dims = a->x->dims;
+
+        a->x = pst_emit(&a->build, &pst_op__to_copy,
+                        PST_ARGS(pst_v(a->x), pst_dtype_arg(PST_F32)));
+        if (a->x == NULL)
+            return a->build.status;
+        a->x->dims = dims;
+    }
+    a->build.prefix = NULL;
     if (a->function->classes)
         pst_loss_flatten(a, dim);
     a->build.prefix = "loss";

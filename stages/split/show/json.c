@@ -263,15 +263,15 @@ static json_t *parameters_json(const struct pst_plan *plan)
 void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out)
 {
     json_t *const root = json_pack(
-        "{s:o s:o s:o s:I s:b s:b s:o s:o s:o s:o s:o s:o s:i s:o}", "name",
-        text_json(plan->name), "digest", text_json(plan->digest), "cut_by",
-        plan->cut_by != NULL ? text_json(plan->cut_by) : json_null(),
+        "{s:o s:o s:o s:I s:b s:b s:o s:o s:o s:o s:o s:o s:i s:s* s:o}",
+        "name", text_json(plan->name), "digest", text_json(plan->digest),
+        "cut_by", plan->cut_by != NULL ? text_json(plan->cut_by) : json_null(),
         "stage_count", (json_int_t)plan->stages.n, "has_loss", plan->loss >= 0,
         "has_backward", plan->loss >= 0, "inputs", inputs_json(plan),
         "parameters", parameters_json(plan), "stages", stages_json(plan),
         "edges", edges_json(plan), "outputs", outputs_json(plan), "shared",
-        shared_json(plan), "loss", plan->loss, "notes",
-        texts_json(plan->notes.at, plan->notes.n));
+        shared_json(plan), "loss", plan->loss, "autocast", plan->autocast,
+        "notes", texts_json(plan->notes.at, plan->notes.n));
     char *dumped =
         root != NULL ? json_dumps(root, JSON_REAL_PRECISION(17)) : NULL;
 

@@ -349,6 +349,8 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     ret->evaluates = p->plan->evaluates;
     ret->writes = p->plan->writes;
     ret->loss_fn = (char *)(p->plan->loss_fn != NULL ? p->plan->loss_fn : "");
+    if (p->plan->autocast != NULL)
+        ret->autocast = (char *)p->plan->autocast;
     if (p->plan->lost != NULL)
         ret->lost = (char *)p->plan->lost;
     ret->notes = (char **)p->plan->notes.at;

@@ -388,6 +388,15 @@ static enum pst_status unpack_head(struct unpacker *u, const pb_plan *pb)
         pb->loss_fn[0] != '\0' ? copy_text(u, pb->loss_fn) : NULL;
     if (pb->loss_fn[0] != '\0' && u->plan->loss_fn == NULL)
         return no_memory(u);
+    if (pb->autocast[0] != '\0') {
+        enum pst_dtype dtype;
+
+        if (!pst_dtype_from_name(pb->autocast, &dtype) || dtype != PST_BF16)
+            return pst_diag_set(u->diag, PST_E_PLAN_DAMAGED,
+                                "%s: the dtype of autocast is wrong",
+                                PST_PLAN_FILE);
+        u->plan->autocast = pst_dtype_name(dtype);
+    }
     if (pb->lost[0] != '\0') {
         u->plan->lost = copy_text(u, pb->lost);
         if (u->plan->lost == NULL)

@@ -81,7 +81,8 @@ static enum pst_status define_with_lanes(struct pst_import *import,
                             "\"%s\" is defined twice", name);
     status = pst_import_meta(import, scope, name, &t);
     if (status == PST_OK && value != NULL &&
-        (value->meta.dtype != t.meta.dtype ||
+        ((value->meta.dtype != t.meta.dtype &&
+          !pst_import_may_cast(import, t.meta.dtype, value->meta.dtype)) ||
          value->meta.rank != t.meta.rank + lanes->n ||
          memcmp(&value->meta.size[lanes->n], t.meta.size,
                 t.meta.rank * sizeof(t.meta.size[0])) != 0))
@@ -428,8 +429,8 @@ enum pst_status pst_import_on_lanes(struct pst_import *import,
     if (node->resolved->kind == PST_TARGET_UNBATCH)
         return pst_import_unbatch(import, scope, node, names);
     if (node->resolved->op == NULL || names->n != 1 || names->at[0] == NULL ||
-        (scope->autocast &&
-         pst_import_autocast_kind(node->resolved->name) != PST_AUTOCAST_NONE))
+        pst_import_autocast_kind(scope->autocast, node->resolved->name) !=
+            PST_AUTOCAST_KEEP)
         return refuse_node(import, node, "inside of vmap");
     status = bind_node(import, scope, node, &args);
     if (status != PST_OK)
