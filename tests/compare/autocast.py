@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares --autocast bf16 with torch.autocast.
+
+    autocast.py PENSTOCK DIR [--models gpt2,llama,...]
+
+Dtypes: the exported program runs node by node on tensors without data of the
+device "cuda" under torch.autocast("cuda"), so PyTorch's own lists decide; each
+value of the split model must have the dtype of the node of that name. A value
+that a region of the file casts is left out.
+Numbers: loss and gradients of one step against float64. The median over
+tensors of the relative error must be at most 1.5 times that of
+torch.autocast("cpu"). Bits are the same for all cuts.
+"""
+import argparse
+import copy
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import reference
+import torch
+from safetensors.torch import load_file, save_file
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+MODELS = ["gpt2", "llama", "transformer", "vit", "resnet", "lstm",
+          "statistics", "convnet", "bert", "t5"]
+NODE = re.compile(r"^  %(\S+) : (\w+)\[")
+TIMES = 1.5
+
+
+class Casting(torch.fx.Interpreter):
+    """Runs a program on tensors of device "cuda" and keeps their dtypes."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.dtypes = {}
+
+    def call_function(self, target, args, kwargs):
+        if target is torch.ops.aten.to.dtype_layout:
+            return args[0].to(kwargs["dtype"])
+        if "device" in kwargs:
+            kwargs = dict(kwargs, device="cuda")
+        if target is torch.ops.aten._assert_tensor_metadata.default:
+            return None
+        return super().call_function(target, args, kwargs)
+
+    def run_node(self, n):
+        out = super().run_node(n)
+        if isinstance(out, torch.Tensor) and n.op == "call_function":
+            self.dtypes[n.name] = str(out.dtype).split(".")[-1]
+        return out
+
+
+def torch_dtypes(program, batch):
+    """Returns the dtypes of the program's values under autocast, by name."""
+    def on_cuda(t):
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype,
+                                   device="cuda")
+    interpreter = Casting(program.graph_module)
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    torch.autocast_increment_nesting()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        args = []
+        values = list(batch.values())
+        for spec in program.graph_signature.input_specs:
+            if spec.target is None:
+                t = values.pop(0)
+            elif spec.target in program.state_dict:
+                t = program.state_dict[spec.target]
+            else:
+                t = program.constants[spec.target]
+            args.append(on_cuda(t))
+        interpreter.run(*args)
+    torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+    torch.set_autocast_enabled("cuda", False)
+    return interpreter.dtypes
+
+
+NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16",
+         "f64": "float64", "i64": "int64", "i32": "int32", "bool": "bool",
+         "u8": "uint8", "i8": "int8", "i16": "int16"}
+
+
+def our_dtypes(penstock, plan, stages):
+    """Returns the dtypes of the values of a plan, by name."""
+    found = {}
+    for stage in range(stages):
+        text = subprocess.run(
+            [penstock, "show", plan, "--stage", str(stage)], check=True,
+            capture_output=True, text=True).stdout
+        for line in text.splitlines():
+            for name, dtype in re.findall(r"%([\w.]+): (\w+)\[",
+                                          line.split(" = ")[0]):
+                found.setdefault(name, NAMES[dtype])
+    return found
+
+
+def call(*args):
+    return subprocess.run([str(a) for a in args], check=True,
+                          capture_output=True, text=True).stdout
+
+
+def error(x, y):
+    return ((x.double() - y).norm() / y.norm().clamp_min(1e-30)).item()
+
+
+def check_dtypes(penstock, program, batch, folder):
+    theirs = torch_dtypes(program, batch)
+    ours = our_dtypes(penstock, folder / "1.plan", 1)
+    wrong = [f"{n}: {ours[n]}, PyTorch {d}" for n, d in theirs.items()
+             if n in ours and ours[n] != d]
+    both = [n for n in theirs if n in ours]
+    low = sum(theirs[n] == "bfloat16" for n in both)
+    return len(theirs), len(both), low, wrong
+
+
+def run_case(penstock, name, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    torch.manual_seed(0)
+    net, make_batch = reference.find(name)
+    net.train()
+    parts = [make_batch() for _ in range(4)]
+    program = torch.export.export(copy.deepcopy(net), (), parts[0],
+                                  strict=False)
+    torch.export.save(program, folder / "model.pt2")
+    save_file({n: torch.cat([p[n] for p in parts]) for n in parts[0]},
+              folder / "data.safetensors")
+    for n in (1, 2, 3):
+        call(penstock, "split", folder / "model.pt2", "-o",
+             folder / f"{n}.plan", "--stages", n, "--autocast", "bf16")
+    total, both, low, wrong = check_dtypes(penstock, program, parts[0],
+                                           folder)
+    wide = copy.deepcopy(net).double()
+    exact = {}
+    for p in parts:
+        loss = wide(**{n: t.double() if t.is_floating_point() else t
+                       for n, t in p.items()})[0]
+        loss.div(len(parts)).backward()
+        exact["loss"] = exact.get("loss", 0) + loss.detach() / len(parts)
+        with torch.autocast("cpu", torch.bfloat16):
+            cast = net(**p)[0]
+        cast.div(len(parts)).backward()
+        exact["cast"] = exact.get("cast", 0) + cast.detach() / len(parts)
+    first = None
+    for n, ranks in ((1, 1), (2, 2), (3, 2)):
+        dump = folder / "dump"
+        call(penstock, "run", folder / f"{n}.plan", "-n", ranks, "--data",
+             folder / "data.safetensors", "-m", len(parts), "--steps", 1,
+             "--transport", "self", "--optimizer", "none", "--dump", dump)
+        data = dump.read_bytes()
+        if first is not None and data != first:
+            wrong.append(f"{n} stages: other bits than one")
+        first = data
+    dump = load_file(folder / "dump")
+    theirs = {n: p.grad for n, p in net.named_parameters()}
+    pairs = [(error(dump[f"grad.{n}"], p.grad), error(theirs[n], p.grad))
+             for n, p in wide.named_parameters()
+             if f"grad.{n}" in dump and p.grad is not None and
+             p.grad.norm() > 1e-12]
+    ours, torchs = (statistics.median(x) for x in zip(*pairs))
+    loss = error(dump["loss"], exact["loss"])
+    their_loss = error(exact["cast"], exact["loss"])
+    if ours > TIMES * torchs:
+        wrong.append(f"gradients off by {ours:.2g}, PyTorch's by {torchs:.2g}")
+    print(f"{name:12} {total:5} {both:5} {low:5} {ours:9.2e} {torchs:9.2e} "
+          f"{loss:9.2e} {their_loss:9.2e}  "
+          f"{'; '.join(wrong[:6]) if wrong else 'ok'}", flush=True)
+    return not wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("penstock")
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--models", default=",".join(MODELS))
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{'model':12} nodes  both  bf16 gradients   PyTorch      loss   "
+          "PyTorch")
+    good = [run_case(args.penstock, name, args.dir / name)
+            for name in args.models.split(",")]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
