@@ -260,7 +260,7 @@ void pstd_describe_data(const char *text, struct pst_str *ret)
         const char *path = list.files.at[i];
 
         status = add_file(path, list.files.n == 1, &bytes, &digest);
-        if (status == PST_OK && pst_has_suffix(path, PST_GIVEN_INDEX))
+        if (status == PST_OK && pst_has_suffix(path, PST_DATA_SHARD_INDEX))
             status = add_shards(path, &bytes, &digest);
     }
     if (status != PST_OK)

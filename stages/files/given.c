@@ -19,7 +19,7 @@
 #define MAX_SHARDS 4096u
 
 #define TENSORS ".safetensors"
-#define INDEX   PST_GIVEN_INDEX
+#define INDEX   PST_DATA_SHARD_INDEX
 
 struct pst_given {
     struct pst_arena arena;

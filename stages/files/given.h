@@ -10,8 +10,6 @@
  */
 #include "stages/files/safetensors.h"
 
-#define PST_GIVEN_INDEX ".safetensors.index.json"
-
 struct pst_given;
 
 /*

@@ -61,7 +61,7 @@ struct pst_optim {
      * update. 0: there is none. */
     unsigned average;
     /* States that hold a value of the parameter: they begin as the parameter
-     * in its first update, and whoever sets the parameter sets them too. */
+     * in its first update, and are set when the parameter is set. */
     bool holds_value[PST_OPTIM_MAX_STATES];
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
      * NULL-terminated. Any other option is refused. */

@@ -78,7 +78,7 @@ static enum pst_status check_tensors(const struct output *out, const char *path,
     struct pst_given *given;
 
     /* Opening the files reports what is wrong with them. */
-    if ((!pst_has_suffix(path, PST_GIVEN_INDEX) &&
+    if ((!pst_has_suffix(path, PST_DATA_SHARD_INDEX) &&
          !pst_data_list_is_pattern(path)) ||
         pst_given_open(path, &given, NULL) != PST_OK)
         return status;

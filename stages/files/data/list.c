@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "stages/base/str.h"
-#include "stages/files/given.h"
 
 #define MAX_TEXT 4096 /* maximum bytes of an item */
 
@@ -54,7 +53,7 @@ static bool next_item(const char **text, bool whole, struct item *ret)
 bool pst_data_has_tensors(const char *path)
 {
     return pst_has_suffix(path, ".safetensors") ||
-           pst_has_suffix(path, PST_GIVEN_INDEX);
+           pst_has_suffix(path, PST_DATA_SHARD_INDEX);
 }
 
 bool pst_data_list_has_tensors(const char *text)
@@ -88,7 +87,7 @@ void pst_data_list_add_absolute(const char *text, const char *directory,
 static bool is_index(const char *path, const char *pattern)
 {
     return pst_has_suffix(path, ".idx") || pst_has_suffix(path, ".index") ||
-           (pst_has_suffix(path, PST_GIVEN_INDEX) &&
+           (pst_has_suffix(path, PST_DATA_SHARD_INDEX) &&
             !pst_has_suffix(pattern, ".json"));
 }
 

@@ -19,6 +19,8 @@
 
 #include <stdbool.h>
 
+/* Suffix of an index that names shards of tensors, as on model hubs. */
+#define PST_DATA_SHARD_INDEX ".safetensors.index.json"
 /* maximum number of files, of all sources together */
 #define PST_DATA_MAX_FILES 4096
 
