@@ -140,7 +140,11 @@ struct penstock_plugin; /* penstock_plugin.h */
 /* Adds operators, before a model that has them is opened: for all models of the
  * process, until it ends. The plugin stays valid and unchanged. Adding it again
  * does nothing; another one with that name is refused. Any thread.
- * {"plugin", "FILE.so"} of penstock_open adds those of a shared library. */
+ * {"plugin", "FILE.so"} of penstock_open adds those of a shared library. Both
+ * stay after the last penstock_close, since a later model may have their
+ * operators, and code that a shared library has started may still run: the one
+ * thing that the library keeps when all models, sessions and programs are
+ * released. */
 int penstock_op_register(const struct penstock_plugin *plugin,
                          struct penstock_error *error);
 
@@ -391,10 +395,10 @@ int penstock_set(penstock_session *session, const char *name,
  * finished steps. The folder is made if it is missing, and belongs to the
  * session from then on. A folder with checkpoints of another run is refused,
  * unless it is the one that penstock_load has read last, and so is one in which
- * another program has made later checkpoints since. If the session has gone back
- * with penstock_load, its own later checkpoints are moved into a folder former-N
- * of that folder, and a message says so. {"keep", "N"}: number of checkpoints
- * that stay in the folder. */
+ * another program has made later checkpoints since. If the session has gone
+ * back with penstock_load, its own later checkpoints are moved into a folder
+ * former-N of that folder, and a message says so. {"keep", "N"}: number of
+ * checkpoints that stay in the folder. */
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this

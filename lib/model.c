@@ -6,6 +6,7 @@
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
+#include "stages/ops/core/op.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -112,6 +113,7 @@ static void free_model(penstock_model *m)
     pstd_plan_close(&m->opened);
     pstd_config_fini(&m->config);
     pst_free(m);
+    pst_registry_release();
 }
 
 int penstock_open(const char *path, const struct penstock_open_config *config,
@@ -130,11 +132,13 @@ int penstock_open(const char *path, const struct penstock_open_config *config,
                               path == NULL ? "path" : "ret");
     if (status == PST_OK) {
         m = pst_calloc(TAG, 1, sizeof(*m));
-        if (m == NULL)
-            status = pst_diag_nomem(&diag, sizeof(*m));
+        status = m == NULL ? pst_diag_nomem(&diag, sizeof(*m))
+                           : pst_registry_hold(&diag);
     }
-    if (status != PST_OK)
+    if (status != PST_OK) {
+        pst_free(m);
         return pstl_return(status, &diag, error);
+    }
     m->messages = (struct pstl_messages){c.message, c.message_ctx};
     pstl_receive_log(&m->messages);
     status = open_model(m, path, &c, &diag);

@@ -43,11 +43,9 @@ static enum pst_status open_program(penstock_program *p, const char *text,
                                     const struct penstock_program_config *c,
                                     struct pst_diag *diag)
 {
-    enum pst_status status = pst_registry_init(diag);
+    enum pst_status status = pst_alias_text_parse(text, size, &p->text, diag);
     size_t n;
 
-    if (status == PST_OK)
-        status = pst_alias_text_parse(text, size, &p->text, diag);
     if (status == PST_OK)
         status = read_options(p, c, diag);
     if (status == PST_OK)
@@ -88,6 +86,7 @@ static void free_program(penstock_program *p)
     pst_alias_text_free(p->text);
     pstd_config_fini(&p->config);
     pst_free(p);
+    pst_registry_release();
 }
 
 int penstock_program_open(const char *text, size_t size,
@@ -107,11 +106,13 @@ int penstock_program_open(const char *text, size_t size,
                               text == NULL ? "text" : "ret");
     if (status == PST_OK) {
         p = pst_calloc(TAG, 1, sizeof(*p));
-        if (p == NULL)
-            status = pst_diag_nomem(&diag, sizeof(*p));
+        status = p == NULL ? pst_diag_nomem(&diag, sizeof(*p))
+                           : pst_registry_hold(&diag);
     }
-    if (status != PST_OK)
+    if (status != PST_OK) {
+        pst_free(p);
         return pstl_return(status, &diag, error);
+    }
     atomic_flag_clear(&p->busy);
     p->messages = (struct pstl_messages){c.message, c.message_ctx};
     pstl_receive_log(&p->messages);

@@ -241,6 +241,11 @@ struct pst_op {
 /* Parses all schemas; call once before anything else (idempotent, thread safe
  * after the first return). */
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
+/* Calls pst_registry_init for a user that gives the registry up again: the last
+ * release frees the schemas, and no graph may be left then. Rows added at run
+ * time stay. Any thread. */
+enum pst_status pst_registry_hold(struct pst_diag *diag) PST_MUST_CHECK;
+void pst_registry_release(void);
 
 /* A row that is added at run time, with its kernels of device "cpu". Other
  * devices run them on the host. */

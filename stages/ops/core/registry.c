@@ -42,11 +42,12 @@ _Static_assert(PST_COUNT(ops) * 2 <= N_SLOTS, "the table of rows is too small");
 
 static struct {
     bool ready;
-    struct pst_arena arena; /* for the schemas; lives as long as the process */
+    struct pst_arena arena; /* for the schemas */
     struct pst_schema schemas[PST_COUNT(ops)];
     const char *families[PST_COUNT(ops)];
     uint16_t slots[N_SLOTS]; /* by address: 1 + index, 0: free */
     struct pst_map names;    /* name -> row */
+    unsigned n_holders;      /* pst_registry_hold */
 } registry;
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -168,6 +169,29 @@ enum pst_status pst_registry_init(struct pst_diag *diag)
         status = fill_registry(diag);
     pthread_mutex_unlock(&registry_lock);
     return status;
+}
+
+enum pst_status pst_registry_hold(struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    pthread_mutex_lock(&registry_lock);
+    if (!registry.ready)
+        status = fill_registry(diag);
+    registry.n_holders += status == PST_OK;
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+void pst_registry_release(void)
+{
+    pthread_mutex_lock(&registry_lock);
+    if (--registry.n_holders == 0) {
+        registry.ready = false;
+        pst_map_fini(&registry.names);
+        pst_arena_fini(&registry.arena);
+    }
+    pthread_mutex_unlock(&registry_lock);
 }
 
 static enum pst_status check_free(const struct pst_op_added *rows, unsigned i,
