@@ -100,9 +100,8 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
     if (pstl_check_struct("error", error, NULL) != PST_OK)
         return e.status;
     (void)snprintf(e.id, sizeof(e.id), "%s", pst_error_id(diag->error));
-    (void)snprintf(e.text, sizeof(e.text), "%s", diag->text);
-    (void)snprintf(e.remedy, sizeof(e.remedy), "%s",
-                   pst_error_remedy(diag->error));
+    pstl_words_of_options(diag->text, e.text, sizeof(e.text));
+    pstl_remedy(diag->error, e.remedy, sizeof(e.remedy));
     pstl_write_struct(&e, error, sizeof(e));
     return e.status;
 }

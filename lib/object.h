@@ -93,6 +93,14 @@ void pstl_write_struct(const void *src, void *dst, size_t size);
 int pstl_return(enum pst_status status, const struct pst_diag *diag,
                 struct penstock_error *error);
 
+/* remedies.c: writes what the caller can do about an error, one sentence in
+ * words of calls and options, to ret. */
+void pstl_remedy(enum pst_error error, char *ret, size_t size);
+/* Copies a text to ret and changes the form of options: --lr becomes "lr" and
+ * -m "microbatches", and --lr X becomes {"lr", "X"}. `COMMANDS` in backquotes
+ * stay. Truncated to size. */
+void pstl_words_of_options(const char *text, char *ret, size_t size);
+
 /* Sets the flag of an object while a call uses it. PST_ERR_BUSY: another call
  * has set it. */
 enum pst_status pstl_acquire(atomic_flag *busy, const char *what,
@@ -118,6 +126,8 @@ void pstl_send_plan_notes(const struct pstl_messages *messages,
 /* Calls that take options. */
 enum pstl_call { PSTL_OPEN, PSTL_SESSION, PSTL_PROGRAM, PSTL_SWAP };
 
+/* True if that call takes an option of that name. */
+bool pstl_option_is_of(enum pstl_call call, const char *name);
 /* Sets the options that the caller has given to that call. */
 enum pst_status pstl_options_set(struct pstd_config *config,
                                  enum pstl_call call,

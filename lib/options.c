@@ -63,6 +63,11 @@ static uint64_t groups_of(enum pstl_call call, const char *name)
     return PSTD_OPT_STEP | PSTD_OPT_LIBRARY;
 }
 
+bool pstl_option_is_of(enum pstl_call call, const char *name)
+{
+    return pstd_option_find(groups_of(call, name), name) != NULL;
+}
+
 static enum pst_status set_one(struct pstd_config *config, enum pstl_call call,
                                const struct penstock_option *o,
                                struct pst_diag *diag)
@@ -75,7 +80,7 @@ static enum pst_status set_one(struct pstd_config *config, enum pstl_call call,
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "an option has no name or no value (NULL)");
     groups = groups_of(call, o->name);
-    if (pstd_option_find(groups, o->name) == NULL &&
+    if (!pstl_option_is_of(call, o->name) &&
         pstd_option_find(~UINT64_C(0), o->name) != NULL)
         return pst_diag_set(diag, PST_E_LIBRARY_OPTION,
                             "\"%.60s\" is no option of penstock_%s", o->name,
