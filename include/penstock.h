@@ -210,6 +210,32 @@ int penstock_describe(const penstock_model *model, enum penstock_kind kind,
 int penstock_find(const penstock_model *model, enum penstock_kind kind,
                   const char *name, size_t *ret, struct penstock_error *error);
 
+/* A module of a model: one that is called, contains such a module, or has
+ * parameters that the model reads. Pointers are valid until the model is
+ * released. */
+struct penstock_module {
+    size_t size;
+    const char *name; /* as named_modules() has it; "": the model itself */
+    /* its Python class, such as "torch.nn.modules.linear.Linear"; "": the file
+     * does not say */
+    const char *type;
+    /* elements of the parameters of the module itself, and of those including
+     * its submodules; a parameter with several names counts once */
+    int64_t own_parameters, parameters;
+    uint32_t calls; /* how often the model's forward calls it */
+    /* the stages that run its operators, in order */
+    int32_t n_stages;
+    const int32_t *stages;
+};
+
+/* Returns the number of modules of the model as it was opened. */
+size_t penstock_module_count(const penstock_model *model);
+/* Describes a module by index < penstock_module_count: parents come before
+ * their submodules, which are in the order of their first calls. */
+int penstock_describe_module(const penstock_model *model, size_t index,
+                             struct penstock_module *ret,
+                             struct penstock_error *error);
+
 /* --- sessions ------------------------------------------------------------- */
 
 typedef struct penstock_session penstock_session;

@@ -103,6 +103,8 @@ static enum pst_status open_model(penstock_model *m, const char *path,
         status =
             pstl_list_state(m->opened.plan, &m->tensors[PENSTOCK_PARAMETER],
                             &m->tensors[PENSTOCK_BUFFER], diag);
+    if (status == PST_OK)
+        status = pstl_modules_new(m->opened.plan, &m->modules, diag);
     return status;
 }
 
@@ -110,6 +112,7 @@ static void free_model(penstock_model *m)
 {
     for (size_t i = 0; i < PST_COUNT(m->tensors); i++)
         pst_vec_fini(&m->tensors[i]);
+    pstl_modules_free(m->modules);
     pstd_plan_close(&m->opened);
     pstd_config_fini(&m->config);
     pst_free(m);

@@ -24,13 +24,16 @@ struct pstl_messages {
 #define PSTL_N_KINDS 4 /* enum penstock_kind */
 struct pstl_tensors PST_VEC(struct pstl_tensor);
 
+struct pstl_modules;
+
 struct penstock_model {
     atomic_bool has_session;
     struct pstd_config config;
     struct pstd_plan opened;
     struct pstl_messages messages;
-    /* By kind; read-only once the model is open. */
+    /* By kind; read-only once the model is open, as are the modules. */
     struct pstl_tensors tensors[PSTL_N_KINDS];
+    struct pstl_modules *modules;
 };
 
 struct pstl_changed;
@@ -151,6 +154,12 @@ enum pst_status pstl_list_state(const struct pst_plan *plan,
                                 struct pstl_tensors *params,
                                 struct pstl_tensors *buffers,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* modules.c: lists the modules of a plan. NULL is accepted by free. */
+enum pst_status pstl_modules_new(struct pst_plan *plan,
+                                 struct pstl_modules **ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+void pstl_modules_free(struct pstl_modules *modules);
 
 /* session.c: lets steps of the batch keep the gradients of inputs that the
  * session's options name. */

@@ -81,6 +81,13 @@ module penstock
         logical :: trained
     end type
 
+    type, public :: penstock_module
+        character(:), allocatable :: name, class
+        integer(int64) :: own_parameters, parameters
+        integer :: calls
+        integer, allocatable :: stages(:) ! they count from 0, as in options
+    end type
+
     type, public :: penstock_step
         integer(int64) :: step
         real(real64) :: loss, grad_norm, lr
@@ -113,7 +120,8 @@ module penstock
     end type
 
     public :: penstock_version, penstock_open, penstock_close, penstock_count, &
-        penstock_describe, penstock_find, penstock_session_new, &
+        penstock_describe, penstock_find, penstock_module_count, &
+        penstock_describe_module, penstock_session_new, &
         penstock_session_free, penstock_session_count, &
         penstock_session_describe, penstock_train_step, &
         penstock_train_step_fill, penstock_forward_backward, &
@@ -335,6 +343,39 @@ contains
         code = c_describe(model%handle, int(kind, c_int), &
                           int(index - 1, c_size_t), found, c)
         if (code == 0) call give_info(found, info)
+        call finish(code, c, error)
+    end subroutine
+
+    function penstock_module_count(model) result(n)
+        type(penstock_model), intent(in) :: model
+        integer :: n
+
+        n = int(c_module_count(model%handle))
+    end function
+
+    subroutine penstock_describe_module(model, index, module, error)
+        type(penstock_model), intent(in) :: model
+        integer, intent(in) :: index
+        type(penstock_module), intent(out) :: module
+        type(penstock_error), intent(out), optional :: error
+        integer(c_int32_t), pointer :: stages(:)
+        type(c_module) :: found
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        found%size = c_sizeof(found)
+        code = c_describe_module(model%handle, int(index - 1, c_size_t), &
+                                 found, c)
+        if (code == 0) then
+            call c_f_pointer(found%stages, stages, [found%n_stages])
+            module%name = from_pointer(found%name)
+            module%class = from_pointer(found%type)
+            module%own_parameters = found%own_parameters
+            module%parameters = found%parameters
+            module%calls = found%calls
+            module%stages = stages
+        end if
         call finish(code, c, error)
     end subroutine
 

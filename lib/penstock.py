@@ -33,6 +33,8 @@ NAME = "libpenstock.so.0"
 INPUT, OUTPUT, PARAMETER, BUFFER = range(4)
 
 Info = collections.namedtuple("Info", "name dtype shape batch_dim trained")
+Module = collections.namedtuple(
+    "Module", "name type own_parameters parameters calls stages")
 Step = collections.namedtuple("Step", "step loss grad_norm lr applied")
 # struct penstock_call_info without the number of results.
 Call = collections.namedtuple("Call", "copied passed bases plans is_new")
@@ -108,6 +110,9 @@ _SessionConfig = _sized(*_OPTIONS, ("mpi_comm", _P), ("message", _MESSAGE),
 _Info = _sized(("name", _Text), ("dtype", _DType), ("ndim", _I32),
                ("shape", ctypes.POINTER(_I64)), ("batch_dim", _I32),
                ("trained", _I32))
+_Module = _sized(("name", _Text), ("type", _Text), ("own_parameters", _I64),
+                 ("parameters", _I64), ("calls", ctypes.c_uint32),
+                 ("n_stages", _I32), ("stages", ctypes.POINTER(_I32)))
 _Step = _sized(("step", ctypes.c_uint64), ("loss", ctypes.c_double),
                ("grad_norm", ctypes.c_double), ("lr", ctypes.c_double),
                ("applied", _I32))
@@ -141,9 +146,9 @@ def load(path=NAME):
     if _library is None:
         library = ctypes.CDLL(path)
         i, text = ctypes.c_int, _Text
-        handle, e, config, info, step, tensor, tensors, result = (
+        handle, e, config, info, module, step, tensor, tensors, result = (
             ctypes.POINTER(kind) for kind in
-            (_P, _Error, _OpenConfig, _Info, _Step, _Tensor,
+            (_P, _Error, _OpenConfig, _Info, _Module, _Step, _Tensor,
              ctypes.POINTER(_Tensor), _Result))
         number, count = (ctypes.POINTER(kind) for kind in
                          (ctypes.c_double, ctypes.c_uint64))
@@ -153,6 +158,8 @@ def load(path=NAME):
                 ("close session_free program_close", None, [_P]),
                 ("count session_count", _Size, [_P, i]),
                 ("describe session_describe", i, [_P, i, _Size, info, e]),
+                ("module_count", _Size, [_P]),
+                ("describe_module", i, [_P, _Size, module, e]),
                 ("session_new", i,
                  [_P, ctypes.POINTER(_SessionConfig), handle, e]),
                 ("comm_from_fortran", i, [i, _P, _Size, e]),
@@ -507,6 +514,18 @@ class Model(_Closes):
               ctypes.byref(self._handle))
         self.inputs, self.outputs, self.parameters, self.buffers = \
             _infos("", self._handle)
+
+    def modules(self):
+        """Returns a list of Module: the model (name ""), its modules, those
+        in them ..."""
+        found = []
+        for i in range(_library.penstock_module_count(self._handle)):
+            m = _Module()
+            _call("describe_module", self._handle, i, ctypes.byref(m))
+            found.append(Module(
+                m.name.decode(), m.type.decode(), m.own_parameters,
+                m.parameters, m.calls, tuple(m.stages[:m.n_stages])))
+        return found
 
     def session(self, *, comm=None, message=None, **options):
         """Makes the session of the model; see Session."""

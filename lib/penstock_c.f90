@@ -57,6 +57,14 @@ module penstock_c
         integer(c_int32_t) :: batch_dim, trained
     end type
 
+    type, bind(c) :: c_module
+        integer(c_size_t) :: size
+        type(c_ptr) :: name, type
+        integer(c_int64_t) :: own_parameters, parameters
+        integer(c_int32_t) :: calls, n_stages
+        type(c_ptr) :: stages
+    end type
+
     type, bind(c) :: c_step
         integer(c_size_t) :: size
         integer(c_int64_t) :: step
@@ -98,6 +106,21 @@ module penstock_c
             integer(c_int), value :: kind
             integer(c_size_t), value :: index
             type(c_info), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_module_count(model) &
+            bind(c, name='penstock_module_count') result(it)
+            import
+            type(c_ptr), value :: model
+            integer(c_size_t) :: it
+        end function
+        function c_describe_module(model, index, ret, error) &
+            bind(c, name='penstock_describe_module') result(code)
+            import
+            type(c_ptr), value :: model
+            integer(c_size_t), value :: index
+            type(c_module), intent(inout) :: ret
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function

@@ -159,8 +159,17 @@ contains
 
     subroutine descriptions()
         type(penstock_info) :: info
+        type(penstock_module) :: module
         integer :: at
 
+        call check(penstock_module_count(model) == 1, 'modules')
+        call penstock_describe_module(model, 1, module)
+        call check(module%name == '' .and. module%class == '__main__.Arrays' &
+                   .and. module%own_parameters == 61 .and. &
+                   module%parameters == 61 .and. module%calls == 1 .and. &
+                   all(module%stages == [0]), 'a module')
+        call penstock_describe_module(model, 2, module, error)
+        call check(error%id == 'library.argument', 'a second module')
         call check(penstock_count(model, penstock_inputs) == 4, 'inputs')
         call check(penstock_count(model, penstock_buffers) == 4, 'buffers')
         call penstock_describe(model, penstock_inputs, 2, info)

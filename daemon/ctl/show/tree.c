@@ -1,85 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/show/tree.h"
 
-#include "stages/split/join.h"
-
-#include <stdlib.h>
-
-static int by_id(const void *a, const void *b)
+static enum pst_status open_plan(const char *path, struct pstctl_tree *t,
+                                 struct pst_diag *diag)
 {
-    const struct pst_node *const *x = a, *const *y = b;
+    enum pst_status status = pst_plan_load(path, &t->opened.plan, diag);
 
-    return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
+    if (status == PST_OK)
+        status = pstd_tree_make(t->opened.plan, &t->of, diag);
+    t->modules = t->of.modules;
+    t->tree = t->of.tree;
+    return status;
 }
 
-struct checker {
-    bool *made; /* by value id: computed by an earlier node */
-    bool ok;    /* each value is computed before it is used */
-};
-
-static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
+static enum pst_status open_model(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pstctl_tree *t, struct pst_diag *diag)
 {
-    struct checker *c = ctx;
+    enum pst_status status = pstd_model_open(path, config, &t->opened, diag);
 
-    (void)arg;
-    c->ok = c->ok && ((*slot)->def == NULL || c->made[(*slot)->id]);
-}
+    if (status == PST_OK) {
+        const struct pst_model *model = pstd_model(&t->opened);
 
-/* Sorts nodes by id, which is their order in the uncut model: in the joined
- * graph the stages follow one another, and may divide a call. Keeps the order
- * of the joined graph if ids are no order of execution, for instance because a
- * module was swapped. */
-static enum pst_status sort_nodes(struct pst_graph *graph,
-                                  struct pst_diag *diag)
-{
-    const size_t n = graph->nodes.n;
-    struct pst_node **kept = pst_calloc(PST_TAG_CLIENT, n + 1, sizeof(*kept));
-    struct checker c = {.ok = true};
-
-    c.made = pst_calloc(PST_TAG_CLIENT, graph->values.n + 1, sizeof(*c.made));
-    if (kept == NULL || c.made == NULL) {
-        pst_free(kept);
-        pst_free(c.made);
-        return pst_diag_nomem(diag, n * sizeof(*kept));
+        status = pst_modules_new(model->graph, model->ties.at, model->ties.n,
+                                 &t->of.modules, diag);
     }
-    for (size_t i = 0; i < n; i++)
-        kept[i] = graph->nodes.at[i];
-    if (n > 0)
-        qsort(graph->nodes.at, n, sizeof(*kept), by_id);
-    for (size_t i = 0; i < n; i++) {
-        struct pst_node *node = graph->nodes.at[i];
-
-        pst_node_uses(node, check_use, &c);
-        for (unsigned k = 0; k < node->n_outs; k++)
-            c.made[node->outs[k]->id] = true;
-    }
-    for (size_t i = 0; i < n && !c.ok; i++)
-        graph->nodes.at[i] = kept[i];
-    pst_free(kept);
-    pst_free(c.made);
-    return PST_OK;
-}
-
-static enum pst_status open_plan(struct pstctl_tree *t, struct pst_diag *diag)
-{
-    struct pst_plan *plan = t->opened.plan;
-    enum pst_status status = pst_plan_join(plan, &t->joined, diag);
-    struct pst_graph *graph;
-
-    for (size_t i = 0; i < plan->params.n && status == PST_OK; i++) {
-        const struct pst_plan_param *p = &plan->params.at[i];
-        const struct pst_tie tie = {p->fqn, p->aliases, p->n_aliases};
-
-        if (p->n_aliases > 0 && !pst_vec_push(PST_TAG_CLIENT, &t->ties, tie))
-            status = pst_diag_nomem(diag, sizeof(tie));
-    }
-    if (status != PST_OK)
-        return status;
-    graph = t->joined->stages.at[0].graph;
-    status = sort_nodes(graph, diag);
-    return status == PST_OK ? pst_modules_new(graph, t->ties.at, t->ties.n,
-                                              &t->modules, diag)
-                            : status;
+    t->modules = t->of.modules;
+    if (status == PST_OK)
+        status = pst_tree_new(t->of.modules, &t->of.tree, diag);
+    t->tree = t->of.tree;
+    return status;
 }
 
 enum pst_status pstctl_tree_open(const char *path,
@@ -89,21 +39,8 @@ enum pst_status pstctl_tree_open(const char *path,
     struct pstctl_tree t = {0};
     enum pst_status status;
 
-    if (pstd_is_plan(path)) {
-        status = pst_plan_load(path, &t.opened.plan, diag);
-        if (status == PST_OK)
-            status = open_plan(&t, diag);
-    } else {
-        status = pstd_model_open(path, config, &t.opened, diag);
-        if (status == PST_OK) {
-            const struct pst_model *model = pstd_model(&t.opened);
-
-            status = pst_modules_new(model->graph, model->ties.at,
-                                     model->ties.n, &t.modules, diag);
-        }
-    }
-    if (status == PST_OK)
-        status = pst_tree_new(t.modules, &t.tree, diag);
+    status = pstd_is_plan(path) ? open_plan(path, &t, diag)
+                                : open_model(path, config, &t, diag);
     if (status == PST_OK)
         *ret = t;
     else
@@ -113,9 +50,6 @@ enum pst_status pstctl_tree_open(const char *path,
 
 void pstctl_tree_close(struct pstctl_tree *t)
 {
-    pst_tree_free(t->tree);
-    pst_modules_free(t->modules);
-    pst_vec_fini(&t->ties);
-    pst_plan_free(t->joined);
+    pstd_tree_fini(&t->of);
     pstd_plan_close(&t->opened);
 }

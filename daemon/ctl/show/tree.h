@@ -2,14 +2,13 @@
 #ifndef PENSTOCK_DAEMON_CTL_SHOW_TREE_H
 #define PENSTOCK_DAEMON_CTL_SHOW_TREE_H
 /* Opens the module calls of a model or a plan. */
+#include "daemon/common/model/tree.h"
 #include "daemon/ctl/model.h"
-#include "stages/modules/tree/tree.h"
 
 struct pstctl_tree {
     struct pstd_plan opened;
-    struct pst_plan *joined; /* the plan with all its stages joined into one */
-    struct PST_VEC(struct pst_tie) ties;
-    struct pst_modules *modules;
+    struct pstd_tree of;
+    struct pst_modules *modules; /* those of `of` */
     struct pst_tree *tree;
 };
 
