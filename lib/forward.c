@@ -4,17 +4,15 @@
  * where it can; the others are copied before a pass if they have changed. */
 #include <math.h>
 
+#include "daemon/common/model/evaluator.h"
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
-#include "stages/sched/generate.h"
-#include "stages/split/evaluate.h"
 
 #define TAG PST_TAG_CLIENT
 
 struct pstl_forward {
-    struct pst_eval_cut cut;
-    struct pst_engine *engine;
+    struct pstd_evaluator by;
     bool done; /* a pass has succeeded, whose outputs can be read */
 };
 
@@ -22,49 +20,15 @@ void pstl_forward_free(struct pstl_forward *forward)
 {
     if (forward == NULL)
         return;
-    pst_engine_free(forward->engine);
-    pst_eval_cut_fini(&forward->cut);
+    pstd_evaluator_fini(&forward->by);
     pst_free(forward);
 }
 
 size_t pstl_forward_bytes(const struct pstl_forward *forward)
 {
-    return forward != NULL && forward->engine != NULL
-               ? pstd_planned_bytes(forward->engine)
+    return forward != NULL && forward->by.engine != NULL
+               ? pstd_planned_bytes(forward->by.engine)
                : 0;
-}
-
-static enum pst_status read_start_value(void *ctx, unsigned i, void *dst,
-                                        struct pst_diag *diag)
-{
-    const struct penstock_session *s = ctx;
-
-    return pst_engine_read_start(s->engine, s->batch.plan, i, dst, diag);
-}
-
-/* Returns the options of the engine that evaluates. */
-static enum pst_status make_options(const struct penstock_session *s,
-                                    const struct pst_str *places,
-                                    struct pst_exec_options *ret,
-                                    struct pst_diag *diag)
-{
-    enum pst_status status =
-        places->failed
-            ? pst_diag_nomem(diag, places->len)
-            : pstd_exec_options(&s->config, s->options.ranks, false, ret, diag);
-
-    if (status != PST_OK)
-        return status;
-    ret->replicas = s->options.replicas;
-    ret->place = pst_str_text(places);
-    ret->recompute = NULL;
-    ret->memory_limit = 0;
-    if (ret->shard_by != NULL)
-        ret->shard_by = pst_sharing_word(pst_engine_shard(s->engine));
-    ret->keep_outputs = true;
-    ret->no_undo = true; /* each pass begins with copies of all values */
-    ret->side_by_side = s->options.side_by_side;
-    return PST_OK;
 }
 
 /* COLLECTIVE. Creates the engine for forward passes. */
@@ -72,24 +36,22 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
                                    struct pst_diag *diag)
 {
     struct pst_exec_options options;
-    struct pst_str places = {0};
-    enum pst_status status =
-        pst_eval_cut_init(&f->cut, s->batch.plan, read_start_value, s, diag);
+    enum pst_status status;
 
-    pst_sched_print_place(pst_engine_schedule(s->engine), &places);
+    pstd_evaluator_init(&f->by, s->engine, s->batch.plan);
+    status = pstd_evaluator_cut(&f->by, diag);
     if (status == PST_OK)
-        status = make_options(s, &places, &options, diag);
+        status = pstd_evaluator_options(&f->by, &s->config, &s->options,
+                                        &options, diag);
     status = pst_transport_agree(s->transport, status, diag);
+    if (status != PST_OK)
+        return status;
+    options.memory_limit = 0;
+    options.keep_outputs = true;
+    status = pstd_evaluator_start(&f->by, f->by.cut.plan, s->transport,
+                                  &options, diag);
     if (status == PST_OK)
-        status = pst_engine_new(f->cut.plan, s->transport, &options, &f->engine,
-                                diag);
-    pst_str_fini(&places);
-    if (status == PST_OK)
-        status = pst_transport_agree(
-            s->transport, pst_engine_borrow_values(f->engine, s->engine, diag),
-            diag);
-    if (status == PST_OK)
-        pstl_send_plan_notes(&s->messages, f->cut.plan);
+        pstl_send_plan_notes(&s->messages, f->by.cut.plan);
     return status;
 }
 
@@ -124,7 +86,7 @@ enum pst_status pstl_forward_prepare(penstock_session *s,
     if (status != PST_OK)
         return status;
     s->forward->done = false;
-    *ret = s->forward->engine;
+    *ret = s->forward->by.engine;
     return pst_engine_copy_values(*ret, s->engine, diag);
 }
 
@@ -204,7 +166,7 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
     }
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
-        status = pst_engine_output(s->forward->engine, t->index,
+        status = pst_engine_output(s->forward->by.engine, t->index,
                                    !pstl_is_first(s) ? NULL
                                    : direct          ? view->data
                                                      : whole,

@@ -10,6 +10,7 @@
 #include "lib/object.h"
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
+#include "stages/run/facts.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -155,21 +156,32 @@ void pstl_session_free_step(penstock_session *s)
 
 /* --- ranks ---------------------------------------------------------------- */
 
+/* COLLECTIVE. Compares the facts of all ranks, and frees them. */
+static enum pst_status compare_facts(const penstock_session *s,
+                                     struct pst_facts *facts,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = pst_transport_agree(
+        s->transport,
+        facts->failed ? pst_diag_nomem(diag, sizeof(*facts)) : PST_OK, diag);
+
+    if (status == PST_OK)
+        status = pst_facts_compare(facts, s->transport, diag);
+    pst_facts_fini(facts);
+    return status;
+}
+
 enum pst_status pstl_check_same(const penstock_session *s, const char *what,
                                 const void *data, size_t bytes,
                                 struct pst_diag *diag)
 {
-    const uint64_t mine = pst_hash(data, bytes, 0);
-    uint64_t first = mine;
-    enum pst_status status = pst_engine_broadcast(
-        s->transport, &first, sizeof(first), NULL, NULL, diag);
+    struct pst_facts facts = {0};
 
-    if (status == PST_OK && first != mine)
-        status = pst_diag_set(diag, PST_E_RUN_UNEQUAL_RANKS,
-                              "rank %u gives another value of '%.200s' than "
-                              "rank 0",
-                              s->transport->ops->rank(s->transport), what);
-    return pst_transport_agree(s->transport, status, diag);
+    if (s->transport->ops->one_process)
+        return PST_OK;
+    pst_facts_add(&facts, what, "of digest %016llx",
+                  (unsigned long long)pst_hash(data, bytes, 0));
+    return compare_facts(s, &facts, diag);
 }
 
 /* COLLECTIVE. Checks that all ranks have the same plan and options, before one
@@ -177,19 +189,12 @@ enum pst_status pstl_check_same(const penstock_session *s, const char *what,
 static enum pst_status compare_options(const struct penstock_session *s,
                                        struct pst_diag *diag)
 {
-    struct pst_str text = {0};
-    enum pst_status status;
+    struct pst_facts facts = {0};
 
-    pst_str_addf(&text, "plan=%s\n", s->model->opened.plan->digest);
-    pstd_config_dump(&s->config, PSTD_OPT_STEP | PSTD_OPT_LIBRARY, &text);
-    status = pst_transport_agree(
-        s->transport, text.failed ? pst_diag_nomem(diag, text.len) : PST_OK,
-        diag);
-    if (status == PST_OK)
-        status = pstl_check_same(s, "the model and the options", text.text,
-                                 text.len, diag);
-    pst_str_fini(&text);
-    return status;
+    pst_facts_add(&facts, "the model", "of digest %s",
+                  s->model->opened.plan->digest);
+    pstd_config_facts(&s->config, PSTD_OPT_STEP | PSTD_OPT_LIBRARY, &facts);
+    return compare_facts(s, &facts, diag);
 }
 
 /* --- construction --------------------------------------------------------- */
@@ -221,22 +226,6 @@ static enum pst_status open_self(struct penstock_session *s,
 
     (void)snprintf(spec, sizeof(spec), "%u", ranks * pstd_replicas(&s->config));
     return pst_transport_self.open(spec, &s->transport, diag);
-}
-
-/* Refuses a plan whose gradients differ from PyTorch's. */
-static enum pst_status check_backward(const struct penstock_session *s,
-                                      struct pst_diag *diag)
-{
-    const struct pst_plan *plan = s->model->opened.plan;
-
-    if (plan->lost == NULL || !s->trains || s->config.accept_lost_backward)
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_RUN_LOST_BACKWARD,
-                        "the file has not the backward of the "
-                        "torch.autograd.Function in %s: with "
-                        "{\"accept-lost-backward\", \"yes\"} the session takes "
-                        "the gradient of its forward",
-                        plan->lost);
 }
 
 static bool same_parts(const struct pst_plan *a, const struct pst_plan *b)
@@ -280,7 +269,7 @@ static enum pst_status make_options(struct penstock_session *s,
     enum pst_status status;
 
     s->trains = plan->loss >= 0;
-    status = check_backward(s, diag);
+    status = s->trains ? pstd_check_backward(&s->config, plan, diag) : PST_OK;
     if (status == PST_OK && size % replicas != 0)
         status = pst_diag_set(diag, PST_E_RUN_RANKS,
                               "the communicator has %u ranks, which are not "

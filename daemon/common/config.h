@@ -369,6 +369,12 @@ void pstd_config_given_text(const struct pstd_config *config, uint64_t groups,
  * ended, or the rest of it has another form. */
 bool pstd_config_next_given(char **at, const char **ret_name,
                             const char **ret_value);
+struct pst_facts; /* stages/run/facts.h */
+/* Adds the options of these groups, by which ranks are compared. A file may
+ * have another name on each host, so only its presence is compared; its content
+ * is compared where it is read. */
+void pstd_config_facts(const struct pstd_config *config, uint64_t groups,
+                       struct pst_facts *facts);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and
  * tests. */
 void pstd_config_dump(const struct pstd_config *config, uint64_t groups,

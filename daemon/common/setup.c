@@ -393,6 +393,20 @@ static enum pst_status open_data(const struct pstd_config *config,
     return status;
 }
 
+enum pst_status pstd_check_backward(const struct pstd_config *config,
+                                    const struct pst_plan *plan,
+                                    struct pst_diag *diag)
+{
+    if (plan->lost == NULL || plan->loss < 0 || config->accept_lost_backward)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_RUN_LOST_BACKWARD,
+                        "the file has not the backward of the "
+                        "torch.autograd.Function in %s: with "
+                        "--accept-lost-backward the gradient of its forward is "
+                        "taken",
+                        plan->lost);
+}
+
 enum pst_status pstd_open_data(const struct pstd_config *config,
                                const struct pst_batch *batch, bool compare,
                                struct pst_data **ret, struct pst_diag *diag)

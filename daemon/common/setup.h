@@ -50,6 +50,11 @@ enum pst_status pstd_set_side_by_side(const struct pst_plan *plan,
 enum pst_status pstd_open_batch(const struct pstd_config *config,
                                 struct pst_plan *plan, struct pst_batch *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Refuses to train a plan whose gradients differ from PyTorch's, unless
+ * --accept-lost-backward is given. A plan without loss is accepted. */
+enum pst_status pstd_check_backward(const struct pstd_config *config,
+                                    const struct pst_plan *plan,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Opens --data for the inputs of these plans. compare: refuses integers beyond
  * the model's embedding rows or classes; only one rank needs to do that.
  * Returns owned. */

@@ -41,35 +41,6 @@ static void add_program(struct pst_facts *facts)
     pst_facts_add(facts, "the program", PST_VERSION ", build %.16s", digest);
 }
 
-/* Adds the options that must be equal. A file may have another name on each
- * host, so only its presence is compared here; its content is compared where it
- * is read. */
-static void add_options(struct pst_facts *facts,
-                        const struct pstd_config *config)
-{
-    size_t n;
-    const struct pstd_option *rows = pstd_options(&n);
-
-    for (size_t i = 0; i < n; i++) {
-        struct pst_str text = {0};
-        char name[40];
-        bool any;
-
-        if (!(rows[i].groups & PSTD_OPT_EQUAL))
-            continue;
-        any = pstd_config_text(config, &rows[i], &text);
-        (void)snprintf(name, sizeof(name), "--%s", rows[i].name);
-        pst_facts_add(
-            facts, name, "%s",
-            !any ? "not given"
-            : rows[i].type == PSTD_PATH || rows[i].type == PSTD_PATHS ||
-                    rows[i].type == PSTD_FILES || rows[i].type == PSTD_SETS
-                ? "given"
-                : pst_str_text(&text));
-        pst_str_fini(&text);
-    }
-}
-
 /* Adds the plugins, whose files each rank reads on its own host. */
 static void add_plugins(struct pst_facts *facts)
 {
@@ -156,7 +127,7 @@ enum pst_status pstd_compare_program(struct pstd_executor *w,
     if (status != PST_OK)
         return status;
     facts = (struct pst_facts){0};
-    add_options(&facts, pstd_mailbox_config(w->mailbox));
+    pstd_config_facts(pstd_mailbox_config(w->mailbox), PSTD_OPT_EQUAL, &facts);
     add_plugins(&facts);
     return compare_facts(w, &facts, diag);
 }

@@ -72,23 +72,6 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
     return check_policies(c, diag);
 }
 
-/* Refuses a plan whose gradients differ from PyTorch's, unless
- * --accept-lost-backward is given. */
-static enum pst_status check_backward(const struct pstd_session *s,
-                                      struct pst_diag *diag)
-{
-    const struct pst_plan *plan = s->w->batch.plan;
-
-    if (plan->lost == NULL || plan->loss < 0 || s->config.accept_lost_backward)
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_RUN_LOST_BACKWARD,
-                        "the file has not the backward of the "
-                        "torch.autograd.Function in %s: with "
-                        "--accept-lost-backward the run takes the gradient of "
-                        "its forward",
-                        plan->lost);
-}
-
 /* Makes the options of the run: the daemon's own, changed by those of the
  * order, "name\0value\0...". */
 static enum pst_status read_options(struct pstd_session *s,
@@ -560,7 +543,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK)
         s->step_tokens = pstd_count_tokens(&s->w->batch);
     if (status == PST_OK)
-        status = check_backward(s, diag);
+        status = pstd_check_backward(&s->config, s->w->batch.plan, diag);
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))
         status = pstd_open_data(&s->config, &s->w->batch, s->w->rank == 0,
                                 &s->data, diag);

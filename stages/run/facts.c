@@ -66,8 +66,8 @@ static enum pst_status compare_facts(const struct pst_fact *all,
             add_ranks(all, n_ranks, n, i, b->digest, &without);
             (void)pst_diag_set(
                 diag, PST_E_RUN_UNEQUAL_RANKS,
-                "ranks were not started alike: %s is \"%s\" on rank %s and "
-                "\"%s\" on rank %s; start all of them with the same",
+                "ranks are not alike: %s is \"%s\" on rank %s and \"%s\" on "
+                "rank %s; give all of them the same",
                 a->name, a->value, pst_str_text(&with), b->value,
                 pst_str_text(&without));
             pst_str_fini(&with);

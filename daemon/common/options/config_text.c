@@ -9,6 +9,7 @@
 
 #include "daemon/common/options/sets.h"
 #include "stages/files/data/list.h"
+#include "stages/run/facts.h"
 
 /* Appends the paths of a list; dir: where they are relative to, "": unknown. */
 static void add_absolute(const char *text, const char *dir, struct pst_str *out)
@@ -230,6 +231,32 @@ void pstd_config_dump(const struct pstd_config *config, uint64_t groups,
                 pst_str_addf(out, "%s=%s\n", rows[i].name, pst_str_text(&text));
             pst_str_fini(&text);
         }
+    }
+}
+
+void pstd_config_facts(const struct pstd_config *config, uint64_t groups,
+                       struct pst_facts *facts)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+        char name[40];
+        bool any;
+
+        if (!(rows[i].groups & groups))
+            continue;
+        any = pstd_config_text(config, &rows[i], &text);
+        (void)snprintf(name, sizeof(name), "--%s", rows[i].name);
+        pst_facts_add(
+            facts, name, "%s",
+            !any ? "not given"
+            : rows[i].type == PSTD_PATH || rows[i].type == PSTD_PATHS ||
+                    rows[i].type == PSTD_FILES || rows[i].type == PSTD_SETS
+                ? "given"
+                : pst_str_text(&text));
+        pst_str_fini(&text);
     }
 }
 

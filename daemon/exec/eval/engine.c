@@ -7,18 +7,8 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/evaluation.h"
 #include "stages/base/alloc.h"
-#include "stages/sched/generate.h"
 
 #define MIB 1048576.0
-
-/* Reads the start value of parameter i of e->of, the plan of the run. */
-static enum pst_status read_start(void *ctx, unsigned i, void *dst,
-                                  struct pst_diag *diag)
-{
-    const struct pstd_evaluation *e = ctx;
-
-    return pst_engine_read_start(e->from, e->of, i, dst, diag);
-}
 
 /* Returns the batch of a step with the first number of microbatches of the run:
  * evaluations do not depend on when they are made. */
@@ -41,9 +31,10 @@ static enum pst_status open_model(struct pstd_session *s,
 
     if (status == PST_OK)
         status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
-                                      read_start, e, &e->model, &e->cut, diag);
+                                      pstd_evaluator_read_start, &e->evaluator,
+                                      &e->model, &e->evaluator.cut, diag);
     if (status == PST_OK)
-        status = pstd_eval_model_batch(&s->config, &from, e->cut.plan,
+        status = pstd_eval_model_batch(&s->config, &from, e->evaluator.cut.plan,
                                        &e->batch, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "%s", s->config.eval_model);
@@ -57,16 +48,15 @@ static enum pst_status make_plans(struct pstd_session *s,
     const struct pst_batch *from = s->batch;
     enum pst_status status;
 
-    e->of = from->plan;
-    e->from = s->w->engine;
+    pstd_evaluator_init(&e->evaluator, s->w->engine, from->plan);
     e->file_of_model.file = -1;
     if (s->config.eval_model != NULL)
         return open_model(s, e, diag);
-    status = pst_eval_cut_init(&e->cut, from->plan, read_start, e, diag);
+    status = pstd_evaluator_cut(&e->evaluator, diag);
     if (status != PST_OK)
         return status;
-    e->batch =
-        (struct pst_batch){.plan = e->cut.plan, .microbatches = s->counts[0]};
+    e->batch = (struct pst_batch){.plan = e->evaluator.cut.plan,
+                                  .microbatches = s->counts[0]};
     return status;
 }
 
@@ -92,46 +82,34 @@ static enum pst_status weigh_microbatches(void *ctx, uint64_t step, double *ret,
 
 static enum pst_status make_engine(struct pstd_session *s,
                                    struct pstd_evaluation *e,
-                                   const struct pst_str *places,
                                    struct pst_diag *diag)
 {
     struct pst_exec_options options = {0};
-    enum pst_status status =
-        places->failed ? pst_diag_nomem(diag, places->len)
-                       : pstd_exec_options(&s->config, s->options.ranks, false,
-                                           &options, diag);
+    enum pst_status status = pstd_evaluator_options(
+        &e->evaluator, &s->config, &s->options, &options, diag);
 
-    pstd_set_device(s->w, &options);
-    options.replicas = s->options.replicas;
     options.microbatches = s->counts[0];
-    options.place = pst_str_text(places);
-    options.recompute = NULL;
-    if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
-        options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
     options.keep_outputs = pstd_metric_is_output(&s->config);
-    options.no_undo =
-        true; /* each evaluation begins with copies of all values */
-    options.side_by_side = s->options.side_by_side;
-    options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
     options.weigh = weigh_microbatches;
     options.weigh_ctx = e;
     status = pstd_agree_status(s->w, status, diag);
-    return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
-                                             &options, &e->engine, diag)
-                            : status;
+    return status == PST_OK
+               ? pstd_evaluator_start(&e->evaluator, e->batch.plan,
+                                      s->w->transport, &options, diag)
+               : status;
 }
 
 static void emit_memory(const struct pstd_session *s,
                         const struct pstd_evaluation *e)
 {
-    for (unsigned i = 0; i < pst_engine_n_local(e->engine); i++) {
+    for (unsigned i = 0; i < pst_engine_n_local(e->evaluator.engine); i++) {
         struct pstd_note note;
 
         pstd_note_init(&note, PSTD_EVENT_EVAL_MEMORY);
         pstd_note_int(&note, "of_rank", s->w->rank + i);
         pstd_note_int(&note, "arena",
-                      (int64_t)pst_engine_memory(e->engine, i).arena);
+                      (int64_t)pst_engine_memory(e->evaluator.engine, i).arena);
         pstd_mailbox_post(s->w->mailbox, &note, true);
     }
 }
@@ -213,8 +191,6 @@ static enum pst_status share_data(struct pstd_session *s,
 void pstd_eval_free_engine(struct pstd_evaluation *e)
 {
     pstd_metric_close(&e->metric);
-    pst_engine_free(e->engine);
-    e->engine = NULL;
     for (unsigned i = 0; i < e->n_sets; i++) {
         pst_mean_free(e->sets[i].mean);
         e->sets[i].mean = NULL;
@@ -224,11 +200,10 @@ void pstd_eval_free_engine(struct pstd_evaluation *e)
     pstd_token_bytes_fini(&e->bytes);
     pst_batch_fini(&e->batch);
     e->batch = (struct pst_batch){0};
-    pst_eval_cut_fini(&e->cut);
-    pstd_eval_model_close(&e->model);
-    if (e->of != NULL)
+    if (e->evaluator.from != NULL)
         pstd_spread_fini(&e->file_of_model);
-    e->of = NULL;
+    pstd_evaluator_fini(&e->evaluator);
+    pstd_eval_model_close(&e->model);
 }
 
 enum pst_status pstd_eval_make_engine(struct pstd_session *s,
@@ -236,7 +211,6 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_LOAD);
-    struct pst_str places = {0};
     enum pst_status status = make_plans(s, e, diag);
 
     if (status == PST_OK)
@@ -244,16 +218,13 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
     status = pstd_agree_status(s->w, status, diag);
     if (status == PST_OK)
         status = share_data(s, e, diag);
-    pst_sched_print_place(pst_engine_schedule(s->w->engine), &places);
     if (status == PST_OK)
-        status = make_engine(s, e, &places, diag);
-    pst_str_fini(&places);
+        status = make_engine(s, e, diag);
     if (status == PST_OK)
         status =
             pstd_metric_open(&e->metric, &s->config, &e->names, e->batch.plan,
-                             e->engine, e->batch.microbatches, diag);
+                             e->evaluator.engine, e->batch.microbatches, diag);
     status = pstd_agree_status(s->w, status, diag);
-    e->from = NULL; /* start values are needed only to make the engine */
     if (status != PST_OK) {
         pst_diag_prefix(diag, "--eval-data");
         pstd_eval_free_engine(e);

@@ -342,8 +342,8 @@ static enum pst_status run_set(struct pstd_session *s, unsigned *control,
                                (pstd_session_words(s) & PSTD_CTL_SAVING);
         struct pst_step_result r = {0};
 
-        status = pst_engine_step(e->engine, i, pst_mean_fill, set->mean, asked,
-                                 &r, diag);
+        status = pst_engine_step(e->evaluator.engine, i, pst_mean_fill,
+                                 set->mean, asked, &r, diag);
         if (s->w->rank == 0 && (r.control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
         if (status != PST_OK) {
@@ -352,8 +352,8 @@ static enum pst_status run_set(struct pstd_session *s, unsigned *control,
         }
         if (counts)
             pst_mean_take(set->mean, &r);
-        status =
-            pstd_metric_add(&e->metric, e->engine, counts, set->mean, diag);
+        status = pstd_metric_add(&e->metric, e->evaluator.engine, counts,
+                                 set->mean, diag);
         if (status == PST_OK)
             status = obey_words(s, r.control, control, diag);
     }
@@ -377,7 +377,8 @@ static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
 {
     struct pstd_evaluation *e = s->evaluation;
     enum pst_status status = pstd_agree_status(
-        s->w, pst_engine_copy_values(e->engine, s->w->engine, diag), diag);
+        s->w, pst_engine_copy_values(e->evaluator.engine, s->w->engine, diag),
+        diag);
 
     for (e->now = 0; e->now < e->n_sets && status == PST_OK; e->now++)
         status = run_set(s, control, diag);
@@ -674,7 +675,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
 
     if (!pstd_eval_is_due(s))
         return PST_OK;
-    if (e->engine == NULL)
+    if (e->evaluator.engine == NULL)
         status = pstd_eval_make_engine(s, e, diag);
     if (status == PST_OK) {
         (void)pst_alive_begin_phase(PST_ALIVE_STEP);

@@ -4,11 +4,11 @@
 /* State of the evaluations of a run. Private to this folder. */
 #include "daemon/common/model/bytes.h"
 #include "daemon/common/model/eval_model.h"
+#include "daemon/common/model/evaluator.h"
 #include "daemon/common/steps/evals.h"
 #include "daemon/exec/eval/metric.h"
 #include "daemon/exec/session.h"
 #include "daemon/exec/spread.h"
-#include "stages/split/evaluate.h"
 
 /* Number of steps and rows of an evaluation; the same on all ranks, sent as
  * bytes. */
@@ -31,14 +31,10 @@ struct pstd_eval_set {
 };
 
 struct pstd_evaluation {
-    struct pst_eval_cut cut;
+    struct pstd_evaluator evaluator;
     struct pstd_eval_model model; /* model of --eval-model, or empty */
     struct pstd_spread file_of_model;
-    const struct pst_engine *from; /* engine whose start values are read */
-    /* The run's plan, from which `cut` was made; or NULL. */
-    struct pst_plan *of;
     struct pst_batch batch;
-    struct pst_engine *engine;
     struct pst_arena arena; /* owns the texts of `names` */
     struct pstd_sets names;
     struct pstd_eval_set sets[PSTD_MAX_SETS];
