@@ -9,8 +9,13 @@
  * causal problem are skipped. The keys of a head (for backward also the values)
  * are transposed into scratch once; other operands are read in place. With few
  * queries (decoding a token) nothing is transposed: each key is read only once.
- * The forward pass skips keys after the last one that a mask lets any row of a
- * block see. */
+ *
+ * Keys before the first and after the last one that a mask lets any row of a
+ * block see are skipped, so packed documents (a block-diagonal mask) cost what
+ * they cost alone. A mask hides a key by false or by -inf; then the key's
+ * weight is exactly 0, and the bits are those of the whole sum. A large
+ * negative number hides nothing here: where it hides all keys of a row, they
+ * all count. */
 #define ROWS 64 /* query rows of a block; a multiple of PST_TILE_M */
 #define FEW  4  /* with at most so many queries, keys are not transposed */
 
@@ -131,10 +136,12 @@ size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads)
 
 /* --- steps -------------------------------------------------------------- */
 
-/* Query rows [first, first + rows) of batch i; cols: the number of keys that
- * any of them may see. */
+/* Query rows [first, first + rows) of batch i, and the keys [begin, begin +
+ * cols) of which any of them may see one. Both ends are multiples of
+ * PST_SDPA_PAD, the second one unless it is the last key: then vectors of keys
+ * are those of all keys, and so are the bits. */
 struct block {
-    int64_t i, first, rows, cols;
+    int64_t i, first, rows, begin, cols;
 };
 
 static int64_t count_visible(const struct pst_sdpa *p, int64_t row)
@@ -149,30 +156,67 @@ static int64_t mask_row(const struct pst_sdpa *p, const struct block *b,
            (b->first + row) * p->mask.row;
 }
 
-/* Returns the number of keys up to the last one that a row of the block sees,
- * at least 1. */
-static int64_t count_seen(const struct pst_sdpa *p, const struct block *b)
+/* Widens [*begin, *end), which has the keys that other rows see (begin >= end:
+ * none), so that it has those of this row, too. `hidden` is true for the number
+ * of a key that it does not see; n: number of keys. */
+#define WIDEN(hidden)                                                          \
+    do {                                                                       \
+        int64_t j = 0, k = n;                                                  \
+                                                                               \
+        while (j < *begin && (hidden(j)))                                      \
+            j++;                                                               \
+        while (k > *end && (hidden(k - 1)))                                    \
+            k--;                                                               \
+        *begin = j;                                                            \
+        *end = k;                                                              \
+    } while (0)
+
+static void widen_to_row(const struct pst_sdpa *p, int64_t at, int64_t n,
+                         int64_t *begin, int64_t *end)
 {
-    const int64_t last = count_visible(p, b->first + b->rows - 1);
-    int64_t n = 1;
+    const int64_t step = p->mask.col;
 
-    if (p->mask.x == NULL || p->mask.x->meta->dtype != PST_BOOL)
-        return last;
-    for (int64_t i = 0; i < b->rows; i++) {
-        const uint8_t *m = (const uint8_t *)p->mask.x->data + mask_row(p, b, i);
-        int64_t j = last;
+    if (p->mask.x->meta->dtype == PST_BOOL) {
+        const uint8_t *m = (const uint8_t *)p->mask.x->data + at;
 
-        while (j > n && m[(j - 1) * p->mask.col] == 0)
-            j--;
-        n = j;
+#define HIDDEN(j) m[(j)*step] == 0
+        WIDEN(HIDDEN);
+#undef HIDDEN
+    } else {
+        const float *m = (const float *)p->mask.x->data + at;
+
+#define HIDDEN(j) m[(j)*step] == -INFINITY
+        WIDEN(HIDDEN);
+#undef HIDDEN
     }
-    return n;
+}
+#undef WIDEN
+
+/* Sets the keys of a block, at least one. all: also those that a mask hides. */
+static void find_keys(const struct pst_sdpa *p, bool all, struct block *b)
+{
+    const int64_t n = count_visible(p, b->first + b->rows - 1);
+    const int64_t rows = p->mask.x != NULL && p->mask.row == 0 ? 1 : b->rows;
+    int64_t begin = n, end = 0;
+
+    b->begin = 0;
+    b->cols = n;
+    if (all || p->mask.x == NULL)
+        return;
+    for (int64_t i = 0; i < rows && (begin > 0 || end < n); i++)
+        widen_to_row(p, mask_row(p, b, i), n, &begin, &end);
+    /* The tiles of a causal problem begin at the first key. */
+    if (!p->causal && begin < end)
+        b->begin = begin / PST_SDPA_PAD * PST_SDPA_PAD;
+    end = (PST_MAX(end, 1) + PST_SDPA_PAD - 1) / PST_SDPA_PAD * PST_SDPA_PAD;
+    b->cols = PST_MIN(end, n) - b->begin;
 }
 
 static void add_mask(const struct pst_sdpa *p, const struct block *b,
                      int64_t row, int64_t n, float *score)
 {
-    const int64_t at = mask_row(p, b, row), step = p->mask.col;
+    const int64_t step = p->mask.col;
+    const int64_t at = mask_row(p, b, row) + b->begin * step;
 
     if (p->mask.x->meta->dtype == PST_BOOL) {
         const uint8_t *m = (const uint8_t *)p->mask.x->data + at;
@@ -194,6 +238,9 @@ static const float *operand_at(const struct pst_sdpa *p,
     return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
 }
 
+/* Scores of a block, (rows, cols), begin at column 0 of their scratch, keys and
+ * values at row, or transposed at column, `begin`. */
+
 /* to (rows, cols) = alpha * x (rows, width) * t (width, cols) */
 static void compute_scores(const struct pst_sdpa *p,
                            const struct pst_sdpa_loops *loops,
@@ -207,7 +254,7 @@ static void compute_scores(const struct pst_sdpa *p,
         .n = (b->cols + pad - 1) / pad * pad,
         .k = width,
         .a = x,
-        .b = t,
+        .b = t + b->begin,
         .c = to,
         .a_row = ldx,
         .a_col = 1,
@@ -233,7 +280,7 @@ static void multiply_rows(const struct pst_sdpa *p,
         .n = width,
         .k = b->cols,
         .a = score,
-        .b = x,
+        .b = x + b->begin * ldx,
         .c = to,
         .a_row = row_length(p),
         .a_col = 1,
@@ -260,7 +307,7 @@ static void add_transposed(const struct pst_sdpa *p,
         .k = b->rows,
         .a = score,
         .b = x,
-        .c = to,
+        .c = to + b->begin * width,
         .a_row = 1,
         .a_col = row_length(p),
         .ldb = width,
@@ -315,7 +362,8 @@ static void compute_few_probabilities(const struct pst_sdpa *p,
                                .ldc = r->ld,
                                .alpha = p->scale};
 
-    loops->dots(&g, q, operand_at(p, &p->k, b->i, true), r->prob);
+    loops->dots(&g, q, operand_at(p, &p->k, b->i, true) + b->begin * p->k.row,
+                r->prob);
     softmax(p, loops, b, r);
 }
 
@@ -326,8 +374,9 @@ static void apply_dropout(const struct pst_sdpa *p, const struct block *b,
 
     for (int64_t i = 0; i < b->rows; i++)
         for (int64_t j = 0; j < b->cols; j++)
-            to[i * ld + j] = from[i * ld + j] *
-                             (float)pst_sdpa_keep(p, b->i, b->first + i, j);
+            to[i * ld + j] =
+                from[i * ld + j] *
+                (float)pst_sdpa_keep(p, b->i, b->first + i, b->begin + j);
 }
 
 struct job {
@@ -395,7 +444,7 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
         struct block b = {.i = n / blocks, .first = n % blocks * ROWS};
 
         b.rows = PST_MIN(p->l - b.first, ROWS);
-        b.cols = count_seen(p, &b);
+        find_keys(p, false, &b);
         if (b.i / p->group != head) {
             head = b.i / p->group;
             if (p->l > FEW)
@@ -403,7 +452,8 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
                                       operand_at(p, &p->k, b.i, true), p->k.row,
                                       r.kt, r.ld);
             v = get_dense_rows(&p->v, operand_at(p, &p->v, b.i, true),
-                               blocks == 1 ? b.cols : p->s, p->ev, r.v);
+                               blocks == 1 ? b.begin + b.cols : p->s, p->ev,
+                               r.v);
         }
         forward_block(job, &b, &r, v);
     }
@@ -424,7 +474,7 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 /* --- backward ----------------------------------------------------------- */
 
 /* Stores ds, the gradient of the mask, with zeros for keys that a row does not
- * see. */
+ * see. The block has all keys. */
 static void store_scores(const struct job *job, const struct block *b,
                          const struct sdpa_scratch *r)
 {
@@ -465,8 +515,8 @@ static void backward_block(const struct job *job, const struct block *b,
     }
     add_transposed(p, loops, b, kept, g, p->ev, 1.0f, dv);
     for (int64_t i = 0; i < b->rows; i++)
-        loops->backward(count_visible(p, b->first + i), r->prob + i * r->ld,
-                        r->ds + i * r->ld);
+        loops->backward(PST_MIN(count_visible(p, b->first + i), b->cols),
+                        r->prob + i * r->ld, r->ds + i * r->ld);
     if (job->c->n_out == 4)
         store_scores(job, b, r);
     multiply_rows(p, loops, b, r->ds, k, p->e, p->e, scale, dq);
@@ -502,7 +552,7 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
                 struct block b = {.i = i, .first = row};
 
                 b.rows = PST_MIN(p->l - row, ROWS);
-                b.cols = count_visible(p, row + b.rows - 1);
+                find_keys(p, job->c->n_out == 4, &b);
                 backward_block(job, &b, &r, k, dk, dv);
             }
     }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Tests that attention has the same bits whether or not keys that a mask hides
+ * are skipped. A large negative number hides a key, too, with a weight that is
+ * exactly 0, but no key is skipped for it.
+ */
+#include "tests/ops/metas.h"
+#include "tests/test.h"
+
+#include "stages/base/alloc.h"
+#include "stages/base/host/cpu.h"
+#include "stages/graph/tensor.h"
+#include "stages/ops/core/call.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 2
+#define HEADS 4
+#define E     24
+#define EV    20
+
+static struct pst_diag diag;
+
+static int setup(void **state)
+{
+    (void)state;
+    pst_diag_init(&diag);
+    return pst_registry_init(&diag) == PST_OK ? 0 : -1;
+}
+
+/* How a mask hides a key. */
+enum kind { BOOL, INFINITE, FINITE, NONE, N_KINDS };
+
+/* Which keys a query sees. */
+enum pattern {
+    DOCUMENTS, /* those of its document, up to itself */
+    WINDOW,    /* the 40 before it, and 30 after it */
+    PADDING,   /* all but the first and the last 70 of a row */
+    N_PATTERNS
+};
+
+struct shape {
+    enum pattern pattern;
+    int64_t rows, groups; /* rows: queries and keys; groups: key heads */
+    double dropout;
+    bool causal;
+    unsigned threads;
+};
+
+static bool sees(const struct shape *s, int64_t query, int64_t key)
+{
+    static const int64_t ends[] = {70, 71, 150, 223, 500};
+    unsigned a = 0, b = 0;
+
+    if (s->pattern == WINDOW)
+        return key > query - 40 && key < query + 30;
+    if (s->pattern == PADDING)
+        return key >= 70 && key < s->rows - 70;
+    while (ends[a] <= query)
+        a++;
+    while (ends[b] <= key)
+        b++;
+    return a == b && key <= query;
+}
+
+static void fill(struct pst_operand *o, struct pst_meta meta, unsigned seed)
+{
+    const int64_t n = pst_meta_numel(&meta);
+
+    o->meta = test_meta(meta);
+    o->data = aligned_alloc(64, ((size_t)n * 4 + 63) / 64 * 64);
+    assert_non_null(o->data);
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ((float *)o->data)[i] = (float)(seed >> 8) / (1 << 22) - 2.0f;
+    }
+}
+
+/* Makes the mask (1 or the batch, 1, rows, rows). A row of padding is the same
+ * for all queries, which a stride of 0 says. */
+static void make_mask(struct pst_operand *o, const struct shape *s,
+                      enum kind kind)
+{
+    const bool same = s->pattern == PADDING;
+    const int64_t size[] = {1, 1, same ? 1 : s->rows, s->rows};
+    const enum pst_dtype dtype = kind == BOOL ? PST_BOOL : PST_F32;
+
+    fill(o, pst_meta_make(PST_F32, 4, size), 7);
+    o->meta = test_meta(pst_meta_make(dtype, 4, size));
+    for (int64_t i = 0; i < size[2]; i++)
+        for (int64_t j = 0; j < s->rows; j++) {
+            const bool seen = sees(s, i, j);
+            const int64_t at = i * s->rows + j;
+
+            if (kind == BOOL)
+                ((uint8_t *)o->data)[at] = seen;
+            else if (!seen)
+                ((float *)o->data)[at] = kind == FINITE ? -1e30f : -INFINITY;
+            else
+                ((float *)o->data)[at] = 0.0f;
+        }
+}
+
+/* Runs the operator `name` whose query is operand `first`; returns all results
+ * in one block of *bytes bytes. */
+static float *run(const char *name, unsigned first, const struct shape *s,
+                  enum kind kind, enum pst_isa isa, size_t *bytes)
+{
+    const struct pst_op *op = pst_op_find(name);
+    const int64_t q[] = {BATCH, HEADS, s->rows, E};
+    const int64_t k[] = {BATCH, s->groups, s->rows, E};
+    const int64_t v[] = {BATCH, s->groups, s->rows, EV};
+    const int64_t g[] = {BATCH, HEADS, s->rows, EV};
+    const int64_t *const sizes[] = {first ? q : g, k, v};
+    struct pst_operand in[5] = {{0}}, out[3];
+    struct pst_arg args[9] = {{0}};
+    struct pst_fault fault = {0};
+    struct pst_call c = {.in = in,
+                         .out = out,
+                         .n_in = first + 4,
+                         .n_out = first ? 3 : 1,
+                         .args = args,
+                         .fault = &fault};
+    const struct pst_kernel *kernel;
+    size_t sum = 0;
+    float *all;
+
+    if (first > 0)
+        fill(&in[0], pst_meta_make(PST_F32, 4, g), 4);
+    fill(&in[first], pst_meta_make(PST_F32, 4, q), 1);
+    fill(&in[first + 1], pst_meta_make(PST_F32, 4, k), 2);
+    fill(&in[first + 2], pst_meta_make(PST_F32, 4, v), 3);
+    args[first + 3].kind = kind == NONE ? PST_ARG_NONE : PST_ARG_VALUE;
+    if (kind != NONE)
+        make_mask(&in[first + 3], s, kind);
+    args[first + 4].f = s->dropout;
+    args[first + 5].b = s->causal;
+    args[first + 7].b = true;
+    for (unsigned i = 0; i < c.n_out; i++) {
+        fill(&out[i], pst_meta_make(PST_F32, 4, sizes[i]), 9);
+        sum += pst_meta_bytes(out[i].meta);
+    }
+    kernel = pst_kernel_choose(op, &c, isa, NULL);
+    assert_non_null(kernel);
+    assert_null(strstr(kernel->name, "_ref"));
+    assert_ok(pst_pool_new(s->threads, &c.pool, &diag), &diag);
+    c.scratch_size = kernel->scratch(&c, s->threads);
+    c.scratch = aligned_alloc(64, (c.scratch_size + 127) / 64 * 64);
+    all = malloc(sum);
+    assert_true(c.scratch != NULL && all != NULL);
+    memset(c.scratch, 0xff, c.scratch_size); /* NaN */
+    kernel->run(&c);
+    *bytes = 0;
+    for (unsigned i = 0; i < c.n_out; i++) {
+        memcpy((char *)all + *bytes, out[i].data, pst_meta_bytes(out[i].meta));
+        *bytes += pst_meta_bytes(out[i].meta);
+        free(out[i].data);
+    }
+    for (unsigned i = 0; i < c.n_in; i++)
+        free(in[i].data);
+    pst_pool_free(c.pool);
+    free(c.scratch);
+    return all;
+}
+
+static void check(const char *name, unsigned first, const struct shape *s,
+                  enum pst_isa isa)
+{
+    size_t n, bytes;
+    float *want = run(name, first, s, FINITE, isa, &n);
+
+    for (size_t i = 0; i < n / sizeof(*want); i++)
+        assert_true(isfinite(want[i]));
+    for (enum kind kind = BOOL; kind < N_KINDS; kind++) {
+        float *got = run(name, first, s, kind, isa, &bytes);
+
+        assert_int_equal(bytes, n);
+        if ((memcmp(want, got, n) == 0) != (kind != NONE))
+            fail_msg("%s: pattern %d, mask %d, %lld rows, %lld groups, dropout "
+                     "%g, causal %d, %u threads",
+                     name, (int)s->pattern, (int)kind, (long long)s->rows,
+                     (long long)s->groups, s->dropout, s->causal, s->threads);
+        free(got);
+    }
+    free(want);
+}
+
+static void same_bits(void **state)
+{
+    static const struct shape shapes[] = {
+        {DOCUMENTS, 300, 4, 0, false, 1},  {DOCUMENTS, 301, 2, .25, false, 2},
+        {DOCUMENTS, 257, 4, 0, true, 2},   {WINDOW, 300, 4, 0, false, 2},
+        {WINDOW, 299, 1, .5, false, 1},    {PADDING, 211, 4, 0, false, 2},
+        {PADDING, 300, 2, .125, false, 1},
+    };
+    static const enum pst_isa sets[] = {PST_ISA_ANY, PST_ISA_AVX2,
+                                        PST_ISA_AVX512};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(shapes); i++)
+        for (size_t k = 0; k < PST_COUNT(sets); k++) {
+            if (sets[k] > pst_cpu_isa())
+                continue;
+            check("aten.scaled_dot_product_attention.default", 0, &shapes[i],
+                  sets[k]);
+            check("penstock.sdpa_backward.default", 1, &shapes[i], sets[k]);
+        }
+}
+
+/* Rows that see no key: 0, and no gradient. */
+static void hidden_rows(void **state)
+{
+    const struct shape s = {PADDING, 140, 4, 0, false, 2};
+
+    (void)state;
+    for (unsigned first = 0; first < 2; first++)
+        for (enum kind kind = BOOL; kind < FINITE; kind++) {
+            size_t n;
+            float *got =
+                run(first ? "penstock.sdpa_backward.default"
+                          : "aten.scaled_dot_product_attention.default",
+                    first, &s, kind, pst_cpu_isa(), &n);
+
+            for (size_t i = 0; i < n / sizeof(*got); i++)
+                assert_true(got[i] == 0.0f);
+            free(got);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits),
+        cmocka_unit_test(hidden_rows),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
