@@ -3,6 +3,8 @@
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/rows.h"
+#include "stages/ops/devices.h"
+#include "stages/ops/matmul/rates.h"
 
 bool pst_is_accumulate(const struct pst_node *node)
 {
@@ -23,6 +25,81 @@ static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
     if (c->node->n_outs == 0 || c->node->outs[0]->base != storage)
         c->uses[storage->id]++;
 }
+
+static void count_every_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct counting *c = ctx;
+
+    (void)arg;
+    c->uses[(*slot)->id]++;
+}
+
+/* --- matmuls in 16 bits -------------------------------------------------- */
+
+static bool is_matmul(const struct pst_node *node)
+{
+    return node != NULL && node->n_outs == 1 &&
+           (node->op == &pst_op_matmul || node->op == &pst_op_mm) &&
+           node->args[0].value->meta.dtype == PST_BF16 &&
+           node->args[1].value->meta.dtype == PST_BF16;
+}
+
+/* Returns the conversion to f32 between a matmul in bf16 and the gradient that
+ * its result is added to; NULL: `add` adds something else. */
+static struct pst_node *find_conversion(const struct pst_node *add,
+                                        const unsigned *uses)
+{
+    struct pst_value *sum = pst_is_accumulate(add) ? add->args[1].value : NULL;
+    struct pst_node *node = sum != NULL ? sum->def : NULL;
+    const struct pst_value *from;
+
+    if (node == NULL || node->op != &pst_op__to_copy ||
+        sum->meta.dtype != PST_F32 || uses[sum->id] != 1)
+        return NULL;
+    from = node->args[0].value;
+    return uses[from->id] == 1 && is_matmul(from->def) &&
+                   from->def->phase == node->phase &&
+                   pst_meta_same(&from->meta, &from->def->outs[0]->meta)
+               ? node
+               : NULL;
+}
+
+enum pst_status pst_pass_sums(struct pst_compiler *c, struct pst_diag *diag)
+{
+    struct pst_graph *graph = c->p->graph;
+    const size_t n = graph->nodes.n;
+    struct counting counting;
+
+    if (c->p->options.device != &pst_device_cpu || !pst_rates_use_bf16())
+        return PST_OK;
+    counting.uses =
+        pst_calloc(PST_TAG_EXEC, graph->values.n + 1, sizeof(unsigned));
+    if (counting.uses == NULL)
+        return pst_diag_nomem(diag, n * sizeof(unsigned));
+    for (size_t i = 0; i < n; i++) {
+        counting.node = graph->nodes.at[i];
+        pst_node_uses(graph->nodes.at[i], count_every_use, &counting);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct pst_node *add = graph->nodes.at[i];
+        struct pst_node *node = find_conversion(add, counting.uses);
+
+        if (node == NULL)
+            continue;
+        add->args[1] = node->args[0];
+        add->args[1].value->meta.dtype = PST_F32;
+        node->outs[0]->def = NULL;
+        node->op = NULL;
+    }
+    graph->nodes.n = 0;
+    for (size_t i = 0; i < n; i++)
+        if (graph->nodes.at[i]->op != NULL)
+            graph->nodes.at[graph->nodes.n++] = graph->nodes.at[i];
+    pst_free(counting.uses);
+    return PST_OK;
+}
+
+/* --- accumulation --------------------------------------------------------- */
 
 /* True if the kernel may add result 0 into a gradient, by what the node is: it
  * is of phase W and has no other result, or it is a head of a language model.

@@ -38,6 +38,7 @@ RUN(buffers)
 RUN(outputs)
 RUN(constants)
 RUN(layouts)
+RUN(sums)
 RUN(copies)
 RUN(fusion)
 RUN(kernels)
@@ -68,6 +69,8 @@ static const struct pst_pass passes[] = {
      BUFFERS | CONSTANTS, LAYOUTS, CONSTANTS, PST_EDITS_BY_COUNT, run_layouts},
     {"constants-2", "marks the conversions too", GRAPH, CONSTANTS, 0,
      PST_EDITS_NOTHING, run_constants},
+    {"sums", "matmuls in bf16 that are added to a gradient give f32",
+     LAYOUTS | CONSTANTS, 0, 0, PST_EDITS_ANYTHING, run_sums},
     {"copies", "one copy of what has gaps for all kernels that want none",
      LAYOUTS | CONSTANTS, CONTIGUOUS, CONSTANTS, PST_EDITS_BY_COUNT,
      run_copies},

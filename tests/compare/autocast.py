@@ -40,13 +40,30 @@ class Casting(torch.fx.Interpreter):
         self.dtypes = {}
 
     def call_function(self, target, args, kwargs):
+        if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
+            return self.region(args[1], args[2:])
+        if target is torch.ops.higher_order.wrap_with_autocast:
+            # A region that switches autocast off does so on its device.
+            assert not args[2], "a region of the file casts"
+            torch.set_autocast_enabled("cuda", False)
+            out = self.region(args[4], args[5:])
+            torch.set_autocast_enabled("cuda", True)
+            return out
         if target is torch.ops.aten.to.dtype_layout:
             return args[0].to(kwargs["dtype"])
+        args = tuple(torch.device("cuda") if isinstance(a, torch.device) else a
+                     for a in args)
         if "device" in kwargs:
             kwargs = dict(kwargs, device="cuda")
         if target is torch.ops.aten._assert_tensor_metadata.default:
             return None
         return super().call_function(target, args, kwargs)
+
+    def region(self, module, args):
+        inner = Casting(module)
+        out = inner.run(*args)
+        self.dtypes.update(inner.dtypes)
+        return out
 
     def run_node(self, n):
         out = super().run_node(n)

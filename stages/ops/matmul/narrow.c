@@ -7,6 +7,8 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/pointwise/nd.h"
 
+#define BLOCK 256 /* elements converted at a time */
+
 /* A 16-bit matmul, computed in bf16 or f32: operands that do not have that
  * dtype are converted into scratch, one dense matrix after the other, in
  * storage order. A result that is not f32 is summed in scratch and rounded at
@@ -137,6 +139,25 @@ static void pack_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
+/* sum += by * x, for a row of n numbers of the matmul's dtype. */
+static void add_row(const struct pst_product *p, double by, const void *x,
+                    int64_t at, int64_t step, float *sum)
+{
+    const pst_from_16_fn convert =
+        pst_simd_from_16_best(p->dtype, pst_cpu_isa());
+    float some[BLOCK];
+
+    for (int64_t s = 0; s < p->n && (step != 1 || by != 1.0); s++)
+        sum[s] += (float)(by * pst_load_f64(p->dtype, x, at + s * step));
+    for (int64_t s = 0; s < p->n && step == 1 && by == 1.0; s += BLOCK) {
+        const int64_t n = PST_MIN(BLOCK, p->n - s);
+
+        convert(n, (const uint16_t *)x + at + s, some);
+        for (int64_t i = 0; i < n; i++)
+            sum[s + i] += some[i];
+    }
+}
+
 /* out = round(sum + beta c), plus the old out if the matmul accumulates. */
 static void store_part(void *ctx, unsigned part, unsigned parts)
 {
@@ -153,11 +174,10 @@ static void store_part(void *ctx, unsigned part, unsigned parts)
         float *sum = w->sum + r * p->n;
         const int64_t o = r * p->n;
 
-        for (int64_t s = 0; has_c && s < p->n; s++)
-            sum[s] += (float)(p->beta * pst_load_f64(p->dtype, p->c.data,
-                                                     c + s * p->c.col));
-        for (int64_t s = 0; p->accumulate && s < p->n; s++)
-            sum[s] += (float)pst_load_f64(p->dtype, p->out, o + s);
+        if (has_c)
+            add_row(p, p->beta, p->c.data, c, p->c.col, sum);
+        if (p->accumulate)
+            add_row(p, 1.0, p->out, o, 1, sum);
         pst_simd_to_16_best(p->dtype, pst_cpu_isa())(p->n, sum,
                                                      (uint16_t *)p->out + o);
     }

@@ -8,7 +8,8 @@
 
 /* Side of the square that a transposing copy handles at a time: it touches 16
  * cache lines on either side. */
-#define TILE 16
+#define TILE  16
+#define BLOCK 256 /* elements converted at a time */
 
 struct copy {
     const char *src;
@@ -140,6 +141,31 @@ static void row_round(void *ctx, const struct pst_nd *nd, const int64_t *offset,
         pst_simd_from_16_best(c->from, pst_cpu_isa())(
             n, (const uint16_t *)(const void *)c->src + offset[1],
             (float *)(void *)c->dst + offset[0]);
+}
+
+/* Adds 16-bit floats to f32. The sum of two f32 in f64, rounded to f32, is
+ * their sum in f32, so the bits are those of convert_element(). */
+static void row_add_16(void *ctx, const struct pst_nd *nd,
+                       const int64_t *offset, int64_t n)
+{
+    const struct copy *c = ctx;
+    const pst_from_16_fn convert =
+        pst_simd_from_16_best(c->from, pst_cpu_isa());
+    float *y = (float *)(void *)c->dst + offset[0];
+    const uint16_t *x = (const uint16_t *)(const void *)c->src + offset[1];
+    float some[BLOCK];
+
+    if (nd->stride[0][nd->rank - 1] != 1 || nd->stride[1][nd->rank - 1] != 1) {
+        row_any(ctx, nd, offset, n);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t k = PST_MIN(BLOCK, n - at);
+
+        convert(k, x + at, some);
+        for (int64_t i = 0; i < k; i++)
+            y[at + i] += some[i];
+    }
 }
 
 static void row_add_f32(void *ctx, const struct pst_nd *nd,
@@ -399,6 +425,8 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
         pst_nd_run(&c.nd, pool, row_move, &c);
     } else if (same && c.to == PST_F32) {
         pst_nd_run(&c.nd, pool, row_add_f32, &c);
+    } else if (accumulate && pst_simd_is_16(c.from) && c.to == PST_F32) {
+        pst_nd_run(&c.nd, pool, row_add_16, &c);
     } else if (!accumulate && ((c.from == PST_F32 && pst_simd_is_16(c.to)) ||
                                (pst_simd_is_16(c.from) && c.to == PST_F32))) {
         pst_nd_run(&c.nd, pool, row_round, &c);
