@@ -64,13 +64,24 @@ static struct pst_node *find_conversion(const struct pst_node *add,
                : NULL;
 }
 
+static bool has_matmul(const struct pst_graph *graph)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (is_matmul(graph->nodes.at[i]))
+            return true;
+    return false;
+}
+
 enum pst_status pst_pass_sums(struct pst_compiler *c, struct pst_diag *diag)
 {
     struct pst_graph *graph = c->p->graph;
     const size_t n = graph->nodes.n;
     struct counting counting;
 
-    if (c->p->options.device != &pst_device_cpu || !pst_rates_use_bf16())
+    /* The rates come last: they make a bf16 matmul of oneDNN to see that the
+     * machine has it. */
+    if (c->p->options.device != &pst_device_cpu || !has_matmul(graph) ||
+        !pst_rates_use_bf16())
         return PST_OK;
     counting.uses =
         pst_calloc(PST_TAG_EXEC, graph->values.n + 1, sizeof(unsigned));
