@@ -19,7 +19,7 @@ static bool may_fold(const struct pst_program *p)
     struct pst_device own = *p->options.device;
 
     own.fallback = NULL;
-    return !p->options.whole_logits && !p->options.bf16 &&
+    return !p->options.whole_logits &&
            (p->options.train || !p->options.keep_outputs) &&
            pst_op_kernels(&own, &pst_op_linear_cross_entropy_backward).n > 0;
 }

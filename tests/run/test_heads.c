@@ -114,6 +114,9 @@ static void step(struct job *job, const struct variant *v, uint64_t number)
     assert_true(job->last.applied);
 }
 
+/* The options of all jobs here. */
+static bool bf16;
+
 /* Runs two steps of the model, cut at these names; returns the dump of the
  * first step, with the state after the second. */
 static struct run run_cut(const struct variant *v, const char *const *at,
@@ -139,7 +142,10 @@ static struct run run_cut(const struct variant *v, const char *const *at,
 static struct pst_exec_options options_of(const char *schedule, unsigned ranks,
                                           unsigned m)
 {
-    return net_options(schedule, ranks, m, "sgd");
+    struct pst_exec_options ret = net_options(schedule, ranks, m, "sgd");
+
+    ret.bf16 = bf16;
+    return ret;
 }
 
 /* A schedule whose last stage runs some backwards as B and others as I and W.
@@ -216,6 +222,13 @@ static void same_bits(void **state)
     (void)unlink(csv + 4);
 }
 
+static void same_bits_bf16(void **state)
+{
+    bf16 = true;
+    same_bits(state);
+    bf16 = false;
+}
+
 /* Chunks sum in another order than whole logits, so the bits may differ, but
  * not by more than roundings. */
 static void near_whole_logits(void **state)
@@ -231,6 +244,25 @@ static void near_whole_logits(void **state)
         pst_dump_free(chunks.dump);
         pst_dump_free(whole.dump);
     }
+}
+
+/* With bf16 products, too. A gradient of a logit that is near the middle of two
+ * bf16 numbers may be rounded to the other one. */
+static void near_whole_logits_bf16(void **state)
+{
+    (void)state;
+    bf16 = true;
+    for (size_t k = 0; k < PST_COUNT(variants); k++) {
+        struct pst_exec_options o = options_of("gpipe", 1, 2);
+        struct run chunks = run_cut(&variants[k], NULL, 0, &o), whole;
+
+        o.whole_logits = true;
+        whole = run_cut(&variants[k], NULL, 0, &o);
+        assert_near(whole.dump, chunks.dump, 1e-4);
+        pst_dump_free(chunks.dump);
+        pst_dump_free(whole.dump);
+    }
+    bf16 = false;
 }
 
 static size_t memory_of(const struct variant *v,
@@ -277,7 +309,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),
+        cmocka_unit_test(same_bits_bf16),
         cmocka_unit_test(near_whole_logits),
+        cmocka_unit_test(near_whole_logits_bf16),
         cmocka_unit_test(logits_are_never_whole),
         cmocka_unit_test(all_ignored),
     };

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The head of a language model in f32, chunk by chunk. */
+/*
+ * The head of a language model in f32, chunk by chunk.
+ *
+ * If the call says so (--dtype bf16), operands of the matmuls are rounded to
+ * bf16, as those of other linear layers (stages/ops/matmul/narrow.c): the input
+ * and the weight once in a call, gradients of the logits once in a chunk.
+ */
 #include "stages/ops/loss/head.h"
+
+#include "stages/base/host/cpu.h"
+#include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/column_sum.h"
 #include "stages/ops/matmul/product.h"
+#include "stages/ops/matmul/rates.h"
 
 /* A chunk's logits have at most CHUNK_BYTES, and a chunk at most CHUNK_MOST
  * rows. But it has at least CHUNK_LEAST: every chunk reads the weight twice and
@@ -34,16 +44,19 @@ struct job {
     float *losses; /* one per row, of all chunks */
     float *capped; /* for each thread a row of capped logits; NULL: no cap */
     int64_t at, end; /* rows of the chunk */
+
+    /* Operands of matmuls: those of the call and `logits`, or rounded ones in
+     * scratch, which are f32 or bf16. */
+    bool rounds, bf16;
+    const void *x, *weight;
+    void *grad;
+    void *library;  /* scratch of bf16 matmuls */
+    size_t scratch; /* bytes of scratch */
 };
 
 static int64_t chunk_of(const struct pst_head *h)
 {
     return PST_MIN(h->rows, pst_head_chunk(h->classes));
-}
-
-static size_t rounded_bytes(int64_t floats)
-{
-    return ((size_t)floats * sizeof(float) + 63) / 64 * 64;
 }
 
 bool pst_head_fits(const struct pst_call *c)
@@ -53,16 +66,6 @@ bool pst_head_fits(const struct pst_call *c)
     return h.rows > 0 && h.classes > 0 && h.depth > 0 &&
            h.weight->meta->dtype == PST_F32 &&
            (h.arriving == NULL || h.arriving->meta->dtype == PST_F32);
-}
-
-size_t pst_head_scratch(const struct pst_call *c, unsigned threads)
-{
-    const struct pst_head h = pst_head_describe(c);
-
-    return rounded_bytes(chunk_of(&h) * h.classes) + rounded_bytes(h.rows) +
-           (h.cap > 0.0 && h.arriving != NULL
-                ? rounded_bytes((int64_t)threads * h.classes)
-                : 0);
 }
 
 /* --- one row -------------------------------------------------------------- */
@@ -141,13 +144,48 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
                 j->capped != NULL ? j->capped + part * j->h->classes : NULL);
 }
 
+/* --- rounding ------------------------------------------------------------- */
+
+/* n numbers that are rounded to bf16, in memory as bf16 or as f32. */
+struct rounding {
+    int64_t n;
+    const float *from;
+    void *to;
+    bool bf16;
+};
+
+static void round_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct rounding *r = ctx;
+    const enum pst_isa isa = pst_cpu_isa();
+    int64_t begin, end;
+
+    pst_pool_share(r->n, 64, part, parts, &begin, &end);
+    if (begin >= end)
+        return;
+    if (r->bf16)
+        pst_simd_to_16_best(PST_BF16, isa)(end - begin, r->from + begin,
+                                           (uint16_t *)r->to + begin);
+    else
+        pst_simd_round_bf16_best(isa)(end - begin, r->from + begin,
+                                      (float *)r->to + begin);
+}
+
+static void round_all(const struct job *j, int64_t n, const float *from,
+                      void *to)
+{
+    struct rounding r = {n, from, to, j->bf16};
+
+    pst_pool_run(j->c->pool, round_part, &r);
+}
+
 /* --- one chunk ------------------------------------------------------------ */
 
-static struct pst_product make_product(int64_t m, int64_t n, int64_t k,
-                                       float *out)
+static struct pst_product make_product(const struct job *j, int64_t m,
+                                       int64_t n, int64_t k, float *out)
 {
     return (struct pst_product){.dtype = PST_F32,
-                                .operand_dtype = PST_F32,
+                                .operand_dtype = j->bf16 ? PST_BF16 : PST_F32,
                                 .m = m,
                                 .n = n,
                                 .k = k,
@@ -156,37 +194,85 @@ static struct pst_product make_product(int64_t m, int64_t n, int64_t k,
                                 .out = out};
 }
 
+static void run_bf16(const struct job *j, const struct pst_product *p)
+{
+    if (!pst_product_bf16(p, j->c->pool, j->library))
+        pst_call_fault(j->c, PST_FAULT_LIBRARY_MEMORY, {0});
+}
+
+/* Returns the matrix of the chunk's rows of the input. */
+static struct pst_product_operand input_rows(const struct job *j)
+{
+    const int64_t size = j->bf16 ? 2 : 4, first = j->at * j->h->depth;
+
+    return (struct pst_product_operand){
+        .data = j->x == NULL ? NULL : (const char *)j->x + first * size,
+        .row = j->h->depth,
+        .col = 1};
+}
+
+static struct pst_product logits_product(const struct job *j)
+{
+    const struct pst_head *h = j->h;
+    struct pst_product p =
+        make_product(j, j->end - j->at, h->classes, h->depth, j->logits);
+
+    p.a = input_rows(j);
+    p.b = (struct pst_product_operand){
+        .data = j->weight, .row = 1, .col = h->depth};
+    if (h->bias != NULL)
+        p.c = (struct pst_product_operand){.data = h->bias->data, .col = 1};
+    return p;
+}
+
+static struct pst_product dx_product(const struct job *j)
+{
+    const struct pst_head *h = j->h;
+    struct pst_product p =
+        make_product(j, j->end - j->at, h->depth, h->classes, h->dx->data);
+
+    if (p.out != NULL)
+        p.out = (float *)p.out + j->at * h->depth;
+    p.a = (struct pst_product_operand){
+        .data = j->grad, .row = h->classes, .col = 1};
+    p.b = (struct pst_product_operand){
+        .data = j->weight, .row = h->depth, .col = 1};
+    return p;
+}
+
+/* The chunk's contribution to the gradient of the weight; the first chunk
+ * assigns unless the call accumulates. */
+static struct pst_product dweight_product(const struct job *j)
+{
+    const struct pst_head *h = j->h;
+    struct pst_product p =
+        make_product(j, h->classes, h->depth, j->end - j->at, h->dweight->data);
+
+    p.a = (struct pst_product_operand){
+        .data = j->grad, .row = 1, .col = h->classes};
+    p.b = input_rows(j);
+    p.accumulate = j->c->accumulate || j->at > 0;
+    return p;
+}
+
 /* OpenBLAS is faster than oneDNN here, which packs all of the weight for few
  * rows. */
 static void make_logits(const struct job *j)
 {
-    const struct pst_head *h = j->h;
-    struct pst_product p =
-        make_product(j->end - j->at, h->classes, h->depth, j->logits);
+    const struct pst_product p = logits_product(j);
 
-    p.a = (struct pst_product_operand){.data = (const float *)h->x->data +
-                                               j->at * h->depth,
-                                       .row = h->depth,
-                                       .col = 1};
-    p.b = (struct pst_product_operand){
-        .data = h->weight->data, .row = 1, .col = h->depth};
-    if (h->bias != NULL)
-        p.c = (struct pst_product_operand){.data = h->bias->data, .col = 1};
-    pst_product_blas(&p, j->c->pool);
+    if (j->bf16)
+        run_bf16(j, &p);
+    else
+        pst_product_blas(&p, j->c->pool);
 }
 
-static void make_dx(const struct job *j)
+static void run_product(const struct job *j, const struct pst_product *p)
 {
-    const struct pst_head *h = j->h;
-    struct pst_product p =
-        make_product(j->end - j->at, h->depth, h->classes,
-                     (float *)h->dx->data + j->at * h->depth);
-
-    p.a = (struct pst_product_operand){
-        .data = j->logits, .row = h->classes, .col = 1};
-    p.b = (struct pst_product_operand){
-        .data = h->weight->data, .row = h->depth, .col = 1};
-    pst_product_best(&p, j->c->pool);
+    if (j->bf16)
+        run_bf16(j, p);
+    else
+        pst_product_best(p, j->c->pool);
 }
 
 static void bias_part(void *ctx, unsigned part, unsigned parts)
@@ -201,50 +287,124 @@ static void bias_part(void *ctx, unsigned part, unsigned parts)
                              (float *)j->h->dbias->data + begin, j->at > 0);
 }
 
-/* Adds the chunk's contribution to the gradients of weight and bias; the first
- * chunk assigns unless the call accumulates. */
-static void add_dweight(const struct job *j)
-{
-    const struct pst_head *h = j->h;
-    struct pst_product p = make_product(h->classes, h->depth, j->end - j->at,
-                                        (float *)h->dweight->data);
-
-    p.a = (struct pst_product_operand){
-        .data = j->logits, .row = 1, .col = h->classes};
-    p.b = (struct pst_product_operand){.data = (const float *)h->x->data +
-                                               j->at * h->depth,
-                                       .row = h->depth,
-                                       .col = 1};
-    p.accumulate = j->c->accumulate || j->at > 0;
-    pst_product_best(&p, j->c->pool);
-    if (h->dbias != NULL)
-        pst_pool_run(j->c->pool, bias_part, (void *)j);
-}
-
 static void run_chunk(struct job *j)
 {
+    const struct pst_head *h = j->h;
+    struct pst_product p;
+
     make_logits(j);
     pst_pool_run(j->c->pool, rows_part, j);
-    if (j->h->dx != NULL)
-        make_dx(j);
-    if (j->h->dweight != NULL)
-        add_dweight(j);
+    if (h->dbias != NULL)
+        pst_pool_run(j->c->pool, bias_part, j);
+    if (j->rounds && h->arriving != NULL)
+        round_all(j, (j->end - j->at) * h->classes, j->logits, j->grad);
+    if (h->dx != NULL) {
+        p = dx_product(j);
+        run_product(j, &p);
+    }
+    if (h->dweight != NULL) {
+        p = dweight_product(j);
+        run_product(j, &p);
+    }
 }
+
+/* --- scratch -------------------------------------------------------------- */
+
+/* Reserves bytes, rounded up to 64, of the call's scratch; NULL if only the
+ * size is wanted. */
+static void *reserve(struct job *j, char *base, size_t bytes)
+{
+    char *at = base == NULL ? NULL : base + j->scratch;
+
+    j->scratch += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+/* Returns the bytes that the library needs for any matmul of a chunk with so
+ * many rows. */
+static size_t library_bytes(struct job j, int64_t rows, unsigned threads)
+{
+    struct pst_product p;
+    size_t most;
+
+    j.at = 0;
+    j.end = rows;
+    p = logits_product(&j);
+    most = pst_product_bf16_scratch(&p, threads);
+    if (j.h->dx != NULL) {
+        p = dx_product(&j);
+        most = PST_MAX(most, pst_product_bf16_scratch(&p, threads));
+    }
+    if (j.h->dweight != NULL) {
+        p = dweight_product(&j);
+        most = PST_MAX(most, pst_product_bf16_scratch(&p, threads));
+    }
+    return most;
+}
+
+static void plan_rounded(struct job *j, char *base, unsigned threads)
+{
+    const struct pst_head *h = j->h;
+    const size_t size = j->bf16 ? 2 : 4;
+    const int64_t chunk = chunk_of(h), tail = h->rows % chunk;
+    size_t bytes;
+
+    j->x = reserve(j, base, (size_t)(h->rows * h->depth) * size);
+    j->weight = reserve(j, base, (size_t)(h->classes * h->depth) * size);
+    if (h->arriving != NULL)
+        j->grad = reserve(j, base, (size_t)(chunk * h->classes) * size);
+    if (!j->bf16)
+        return;
+    bytes = library_bytes(*j, chunk, threads);
+    if (tail > 0)
+        bytes = PST_MAX(bytes, library_bytes(*j, tail, threads));
+    j->library = reserve(j, base, bytes);
+}
+
+/* Assigns the call's scratch; base NULL: computes its size. */
+static void plan_scratch(struct job *j, char *base, unsigned threads)
+{
+    const struct pst_head *h = j->h;
+    const size_t row = (size_t)h->classes * sizeof(float);
+
+    j->rounds = j->c->bf16;
+    j->bf16 = j->rounds && pst_rates_use_bf16();
+    j->logits = reserve(j, base, (size_t)chunk_of(h) * row);
+    j->losses = reserve(j, base, (size_t)h->rows * sizeof(float));
+    if (h->cap > 0.0 && h->arriving != NULL)
+        j->capped = reserve(j, base, threads * row);
+    j->x = h->x->data;
+    j->weight = h->weight->data;
+    j->grad = j->logits;
+    if (j->rounds)
+        plan_rounded(j, base, threads);
+}
+
+size_t pst_head_scratch(const struct pst_call *c, unsigned threads)
+{
+    const struct pst_head h = pst_head_describe(c);
+    struct job j = {.c = c, .h = &h};
+
+    plan_scratch(&j, NULL, threads);
+    return j.scratch;
+}
+
+/* --- all chunks ----------------------------------------------------------- */
 
 static void run(const struct pst_call *c, const struct loops *loops)
 {
     const struct pst_head h = pst_head_describe(c);
     const bool mean = h.targets.reduction == PST_REDUCE_MEAN;
     const int64_t chunk = chunk_of(&h);
-    char *scratch = c->scratch;
     struct job j = {.c = c, .h = &h, .loops = loops};
     double sum = 0.0;
 
     j.divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
-    j.logits = (float *)scratch;
-    j.losses = (float *)(scratch + rounded_bytes(chunk * h.classes));
-    if (h.cap > 0.0 && h.arriving != NULL)
-        j.capped = (float *)((char *)j.losses + rounded_bytes(h.rows));
+    plan_scratch(&j, c->scratch, pst_pool_threads(c->pool));
+    if (j.rounds) {
+        round_all(&j, h.rows * h.depth, h.x->data, (void *)j.x);
+        round_all(&j, h.classes * h.depth, h.weight->data, (void *)j.weight);
+    }
     for (j.at = 0; j.at < h.rows; j.at = j.end) {
         j.end = PST_MIN(j.at + chunk, h.rows);
         run_chunk(&j);
