@@ -5,7 +5,6 @@
 #include "tests/test.h"
 
 #include "stages/base/host/pool.h"
-#include "stages/ops/conv/narrow.h"
 #include "stages/ops/conv/windows.h"
 #include "stages/ops/cpu/simd/simd.h"
 
@@ -47,14 +46,6 @@ static const struct shape shapes[] = {
     {1, 1, 230, 210, {1, 6, 5}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
     {0, 1, 4, 6, {1, 7, 7}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
 };
-
-/* Method under test: windows (product) or tiles (narrow); neither: the
- * reference. */
-struct method {
-    pst_windows_fn product;
-    const struct pst_narrow_loops *narrow;
-};
-static const struct method reference;
 
 static unsigned seed = 1;
 
@@ -119,10 +110,10 @@ static void bench_fini(struct bench *b)
     free(b->w.of.data);
 }
 
-/* Returns a copy of the tensor as `run` fills it, owned, and restores the
- * tensor. */
+/* Returns a copy of the tensor, filled with windows by the GEMM `product`
+ * (NULL: by the reference), owned, and restores the tensor. */
 static float *filled(struct bench *b, enum pst_conv_fill fill,
-                     struct pst_pool *pool, const struct method *m)
+                     struct pst_pool *pool, pst_windows_fn product)
 {
     const struct pst_operand *to = fill == PST_CONV_Y   ? b->c.y
                                    : fill == PST_CONV_X ? b->c.x
@@ -133,19 +124,14 @@ static float *filled(struct bench *b, enum pst_conv_fill fill,
     assert_non_null(old);
     assert_non_null(ret);
     memcpy(old, to->data, bytes);
-    if (m->product != NULL || m->narrow != NULL) {
-        const unsigned threads = pst_pool_threads(pool);
+    if (product != NULL) {
         const size_t size =
-            m->narrow != NULL ? pst_conv_narrow_scratch(&b->c, fill, threads)
-                              : pst_conv_windows_scratch(&b->c, fill, threads);
+            pst_conv_windows_scratch(&b->c, fill, pst_pool_threads(pool));
         void *scratch = aligned_alloc(64, size / 64 * 64 + 64);
 
         assert_non_null(scratch);
         memset(scratch, 0xff, size); /* all NaN */
-        if (m->narrow != NULL)
-            pst_conv_narrow_run(&b->c, fill, pool, scratch, m->narrow);
-        else
-            pst_conv_windows_run(&b->c, fill, pool, scratch, m->product);
+        pst_conv_windows_run(&b->c, fill, pool, scratch, product);
         free(scratch);
     } else if (fill == PST_CONV_Y) {
         pst_conv_ref_y(&b->c);
@@ -177,25 +163,19 @@ static void compare(const struct bench *b, enum pst_conv_fill fill, size_t i,
                      (int)fill, (long long)e, (double)got[e], (double)want[e]);
 }
 
-static unsigned narrow_ones;
-
 static void one(struct bench *b, size_t i, enum pst_conv_fill fill,
-                struct pst_pool *pool, const struct method *methods, size_t n)
+                struct pst_pool *pool, const pst_windows_fn *products, size_t n)
 {
     const struct pst_operand *to = fill == PST_CONV_Y   ? b->c.y
                                    : fill == PST_CONV_X ? b->c.x
                                                         : b->c.w;
-    float *want = filled(b, fill, NULL, &reference);
+    float *want = filled(b, fill, NULL, NULL);
 
     assert_true(pst_conv_windows_fits(&b->c, fill));
     for (size_t k = 0; k < n; k++) {
-        float *got, *three;
+        float *got = filled(b, fill, NULL, products[k]);
+        float *three = filled(b, fill, pool, products[k]);
 
-        if (methods[k].narrow != NULL && !pst_conv_narrow_fits(&b->c, fill))
-            continue;
-        narrow_ones += methods[k].narrow != NULL;
-        got = filled(b, fill, NULL, &methods[k]);
-        three = filled(b, fill, pool, &methods[k]);
         compare(b, fill, i, want, got);
         if (memcmp(got, three, pst_meta_bytes(to->meta)) != 0)
             fail_msg("shape %zu, fill %d: other bits on three threads", i,
@@ -206,7 +186,7 @@ static void one(struct bench *b, size_t i, enum pst_conv_fill fill,
     free(want);
 }
 
-static void all_shapes(const struct method *methods, size_t n)
+static void all_shapes(const pst_windows_fn *products, size_t n)
 {
     struct pst_pool *pool;
     struct pst_diag diag;
@@ -228,7 +208,7 @@ static void all_shapes(const struct method *methods, size_t n)
                 tensor_init(&b.bias, fill == PST_CONV_Y ? b.c.co : b.c.ci, 1,
                             one_each);
                 b.c.bias = mode < 2 ? NULL : &b.bias.of;
-                one(&b, i, (enum pst_conv_fill)fill, pool, methods, n);
+                one(&b, i, (enum pst_conv_fill)fill, pool, products, n);
                 free(b.bias.of.data);
             }
             bench_fini(&b);
@@ -239,19 +219,16 @@ static void all_shapes(const struct method *methods, size_t n)
 /* Tests each instruction set, and the one that is chosen. */
 static void every_set(void **state)
 {
-    struct method methods[8] = {{.product = pst_gemm_windows}};
+    pst_windows_fn products[4] = {pst_gemm_windows};
     size_t n = 1;
 
     (void)state;
 #define EACH(suffix, set)                                                      \
-    if (pst_cpu_isa() >= PST_ISA_##set) {                                      \
-        methods[n++].product = pst_simd_gemm_windows_##suffix;                 \
-        methods[n++].narrow = &pst_narrow_loops_##suffix;                      \
-    }
+    if (pst_cpu_isa() >= PST_ISA_##set)                                        \
+        products[n++] = pst_simd_gemm_windows_##suffix;
     PST_SIMD_EACH(EACH)
 #undef EACH
-    all_shapes(methods, n);
-    assert_true(narrow_ones > (SANITIZED ? 25 : 100));
+    all_shapes(products, n);
 }
 
 /* Shapes whose copies would be too large do not use windows. */

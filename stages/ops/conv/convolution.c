@@ -3,7 +3,6 @@
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct.h"
 #include "stages/ops/conv/dnnl.h"
-#include "stages/ops/conv/narrow.h"
 #include "stages/ops/conv/windows.h"
 #include "stages/ops/core/rows.h"
 
@@ -314,12 +313,6 @@ static struct pst_pool *pool_for(const struct pst_call *call,
                           call->scratch))                                      \
     SCRATCH(id, dnnl_scratch,                                                  \
             pst_conv_dnnl_scratch(&c, id##_fill(call), threads))               \
-    ASK(id, prefers_narrow, pst_conv_narrow_preferred(&c, id##_fill(call)))    \
-    RUN(id, narrow,                                                            \
-        pst_conv_narrow_run(&c, id##_fill(call), pool_for(call, &c),           \
-                            call->scratch, pst_narrow_loops()))                \
-    SCRATCH(id, narrow_scratch,                                                \
-            pst_conv_narrow_scratch(&c, id##_fill(call), threads))             \
     ASK(id, prefers_windows, pst_conv_windows_preferred(&c, id##_fill(call)))  \
     RUN(id, windows,                                                           \
         pst_conv_windows_run(&c, id##_fill(call), pool_for(call, &c),          \
@@ -341,8 +334,6 @@ static struct pst_pool *pool_for(const struct pst_call *call,
                       id##_direct_scratch, 1e-5),                              \
         CONV_KERNEL(id, "dnnl", F32, PST_K_COMPILES, id##_prefers_dnnl,        \
                     id##_dnnl_scratch, id##_dnnl, 1e-5),                       \
-        CONV_KERNEL(id, "narrow", F32, 0, id##_prefers_narrow,                 \
-                    id##_narrow_scratch, id##_narrow, 1e-5),                   \
         CONV_KERNEL(id, "windows", F32, 0, id##_prefers_windows,               \
                     id##_windows_scratch, id##_windows, 1e-5),                 \
         CONV_KERNEL(id, "gemm", F32, 0, NULL, id##_scratch, id##_gemm, 1e-5),  \
