@@ -32,7 +32,7 @@ forget_options() {
   local name
   for name in "${!PENSTOCK_@}"; do
     case $name in
-      PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # an option of these scripts
+      PENSTOCK_PYTHON | PENSTOCK_MESON | PENSTOCK_JAX) ;; # for these scripts
       PENSTOCK_SHADOW* | PENSTOCK_FAULT* | PENSTOCK_GATE | PENSTOCK_LIBCUDA | \
         PENSTOCK_TEST_CUDA*) ;; # options of tests
       PENSTOCK_DEVICE) # kept only for tests: shadow, or the tests' driver

@@ -8,7 +8,8 @@ penstock.export writes a model; sessions train it on tensors by DLPack, also on
 windows that overlap in one storage, and have PyTorch's losses and parameters.
 Modules with faults are refused, or exported with a note, in plain words. NumPy
 and PyTorch share the memory of results, and what is read-only is not written.
-Programs (penstock.Program) on PyTorch's storages do what eager mode does.
+Programs (penstock.Program) on PyTorch's storages do what eager mode does, and
+so does the example on views of one array.
 
 PENSTOCK_JAX: a Python with JAX, for tests/lib/with_jax.py; by default this one.
 """
@@ -344,6 +345,38 @@ def suite(_):
     assert n > 80 and refused_by_name > 8, (n, refused_by_name)
 
 
+def example(path):
+    """examples/python/windows.py has PyTorch's series and losses."""
+    steps, rows, width = 8, 64, 5
+    closure = ROOT / "examples" / "fortran"
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "lib"), OMP_NUM_THREADS="1",
+               LD_LIBRARY_PATH=os.path.dirname(LIBRARY),
+               PYTHONDONTWRITEBYTECODE="1")
+
+    def run(*words):
+        return subprocess.run([sys.executable, *map(str, words)], check=True,
+                              env=env, capture_output=True,
+                              text=True).stdout.splitlines()
+
+    said = run(ROOT / "examples" / "python" / "windows.py",
+               closure / "closure.pt2", steps)
+    k = torch.arange(steps * rows + width)
+    series = ((k % 32 - 16).abs() + (k % 24 - 12).abs()) / 16
+    head, tail = series[:-1], series[1:]
+    scaled = tail * .5
+    head.mul_(.5).add_(scaled)
+    assert said[0] == "smoothed, the last three: " + " ".join(
+        str(x) for x in tail[-3:].tolist()), said[0]
+    series.unfold(0, width, 1)[:steps * rows].contiguous().numpy().tofile(
+        path + ".stencil")
+    series[width:].numpy().tofile(path + ".correction")
+    wanted = run(closure / "export.py", "--train", path, steps)
+    losses = [float(line.split()[-1]) for line in said[1:]]
+    assert len(losses) == len(wanted) == steps
+    numpy.testing.assert_allclose(losses, [float(x) for x in wanted],
+                                  rtol=1e-5)
+
+
 def with_jax(_):
     python = os.environ.get("PENSTOCK_JAX", sys.executable)
     ran = subprocess.run([python, ROOT / "tests" / "lib" / "with_jax.py", ROOT,
@@ -365,7 +398,7 @@ def main():
     penstock.load(LIBRARY)
     torch.set_num_threads(1)
     for function in (trains, evaluates, means, says_what_to_change, read_only,
-                     lends, suite, with_jax):
+                     lends, suite, example, with_jax):
         case(function)
     print(f"{sum(done)} passed, {len(done) - sum(done)} failed")
 
