@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a caller of the library can do about an error: rows of the catalogue
- * name options and commands of the command line. */
+/* Remedies for callers of the library, since rows of the catalogue name options
+ * and commands of the command line. */
 #include <ctype.h>
 #include <string.h>
 
@@ -268,7 +268,7 @@ struct found {
     size_t length; /* of all of it in the text; 0: there is none */
 };
 
-/* Sets the value that stands behind a name, if it is a placeholder such as
+/* Sets the value that follows a name, if it is a placeholder such as
  * STEP or NAME:KEY=VALUE. */
 static void find_value(const char *at, struct found *f)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the library says about each error of the catalogue names no command and
- * no flag of the command line, and only options that its calls take. */
+/* Checks that the library's remedy for each error of the catalogue names no
+ * command and no flag of the command line, and only options that its calls
+ * take. */
 #include "tests/lib/drive.h"
 
 #include "lib/object.h"
