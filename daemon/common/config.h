@@ -156,6 +156,7 @@ struct pstd_config {
     bool nesterov, centered, match_rms_adamw;
     uint64_t ns_steps;
     double beta2_decay, eps2, clip_threshold, ema;
+    const char *state_dtype;
     bool use_ema;
     double clip_norm, clip_value;
     const char *lr_schedule, *lr_points, *lr_decay_shape;

@@ -87,7 +87,8 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
                    OPTION(beta2_decay, "beta2-decay"),
                    OPTION(eps2, "eps2"),
                    OPTION(clip_threshold, "clip-threshold"),
-                   OPTION(match_rms_adamw, "match-rms-adamw")};
+                   OPTION(match_rms_adamw, "match-rms-adamw"),
+                   OPTION(state_dtype, "state-dtype")};
 #undef OPTION
 
     for (size_t i = 0; i < PST_COUNT(options); i++) {
@@ -245,6 +246,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         o.optim.ns_steps = (double)config->ns_steps;
     o.optim.match_rms_adamw = config->match_rms_adamw;
     o.optim.centered = config->centered;
+    if (o.optim.row != NULL && o.optim.row->signs != NULL)
+        (void)pst_optim_store_find(config->state_dtype, &o.optim.store);
     o.optim.clip_norm = config->clip_norm;
     o.optim.clip_value = config->clip_value;
     o.optim.ema = o.optim.row != NULL ? config->ema : 0;

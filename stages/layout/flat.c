@@ -13,6 +13,7 @@ struct maker {
     const size_t *whole;
     unsigned *owners; /* per parameter that has only one owner: that owner */
     bool rows;
+    int64_t block;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
     int *last; /* per stage: the last parameter of its open flat */
@@ -65,6 +66,17 @@ static int64_t row_of(const struct pst_meta *meta)
     return rows > 0 ? PST_MAX(pst_meta_numel(meta) / rows, 1) : 1;
 }
 
+/* Returns the unit of shards of a parameter: whole rows and whole blocks. */
+static int64_t unit_of(const struct maker *m, const struct pst_meta *meta,
+                       bool rows)
+{
+    int64_t unit = rows ? row_of(meta) : 1;
+
+    while (unit % m->block != 0)
+        unit *= 2;
+    return unit;
+}
+
 /* Sets *ret to the open flat of the stage if the parameter may join it, else to
  * a new flat. alone: this use of the parameter must have a flat of its own. */
 static enum pst_status find_flat(struct maker *m, unsigned param,
@@ -80,8 +92,7 @@ static enum pst_status find_flat(struct maker *m, unsigned param,
                                  .alone = alone,
                                  .unit = whole
                                              ? PST_MAX(pst_meta_numel(meta), 1)
-                                         : rows ? row_of(meta)
-                                                : 1,
+                                             : unit_of(m, meta, rows),
                                  .turn = whole ? m->owners[param] : 0};
     const int open = m->open[stage];
 
@@ -105,8 +116,8 @@ static enum pst_status add_use(struct maker *m, unsigned param, unsigned stage,
                                unsigned use)
 {
     const struct pst_meta *meta = &m->uses->plan->params.at[param].meta;
-    const int64_t unit =
-        (int64_t)(pst_mem_round(1) / pst_dtype_size(meta->dtype));
+    const int64_t unit = PST_MAX(
+        (int64_t)(pst_mem_round(1) / pst_dtype_size(meta->dtype)), m->block);
     struct pst_flat_part part = {.param = (int)param,
                                  .stage = stage,
                                  .use = use,
@@ -218,14 +229,16 @@ static enum pst_status choose_owners(struct maker *m, unsigned n)
 
 enum pst_status pst_flats_make(const struct pst_uses *uses,
                                const unsigned char *modes, const size_t *whole,
-                               unsigned n, bool rows, struct pst_arena *heap,
-                               struct pst_flats *ret, struct pst_diag *diag)
+                               unsigned n, bool rows, int64_t block,
+                               struct pst_arena *heap, struct pst_flats *ret,
+                               struct pst_diag *diag)
 {
     const struct pst_plan *plan = uses->plan;
     struct maker m = {.uses = uses,
                       .modes = modes,
                       .whole = whole,
                       .rows = rows,
+                      .block = block,
                       .flats = ret,
                       .diag = diag};
     enum pst_status status = PST_OK;

@@ -15,6 +15,9 @@
  * If shards consist of whole rows (along the first dimension), each sharded
  * parameter has its own vector.
  *
+ * With 8-bit optimizer states, each parameter begins at a multiple of the
+ * states' block, and shards are multiples of it, so that no block is divided.
+ *
  * A parameter whose optimizer needs all of it has its own vector, too, and one
  * owner. In each stage, such parameters are divided between the owners so that
  * these have similar numbers of bytes. Owner 0 has the most, and also all such
@@ -56,13 +59,14 @@ struct pst_flats {
 };
 
 /* Makes the flats of all stages. modes: an enum pst_sharing per parameter.
- * rows: shards consist of whole rows (options.shard_rows). whole: per parameter
- * the bytes that its only owner has for it, 0: it has many owners; n: number of
- * owners. */
+ * rows: shards consist of whole rows (options.shard_rows). block: elements that
+ * no shard divides, a power of two; 1: none. whole: per parameter the bytes
+ * that its only owner has for it, 0: it has many owners; n: number of owners.
+ */
 enum pst_status pst_flats_make(const struct pst_uses *uses,
                                const unsigned char *modes, const size_t *whole,
-                               unsigned n, bool rows, struct pst_arena *heap,
-                               struct pst_flats *ret,
+                               unsigned n, bool rows, int64_t block,
+                               struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
 

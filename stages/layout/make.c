@@ -299,7 +299,7 @@ static size_t update_work(const struct pst_layout_maker *m)
         const struct pst_rank_param *p = &m->l->params.at[i];
         const unsigned index = (unsigned)p->index;
 
-        if (p->trained && pst_role_is_whole(m->role, index))
+        if (p->trained && pst_role_optim(m->role) != NULL)
             work = PST_MAX(
                 work, pst_optim_work(pst_role_update(m->role, index),
                                      &m->role->plan->params.at[index].meta));

@@ -294,12 +294,15 @@ static void reserve_states(struct pst_layout_maker *m, struct pst_rank_param *p)
     struct pst_meta state;
 
     for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++) {
-        size_t bytes = (size_t)p->n * sizeof(float);
+        size_t bytes;
 
         if (!pst_optim_state(update, k, meta, &state))
             continue;
         if (pst_role_is_whole(m->role, index))
             bytes = p->n > 0 ? pst_meta_bytes(&state) : 0;
+        else
+            bytes = pst_optim_bytes(update, k, p->begin + p->n) -
+                    pst_optim_bytes(update, k, p->begin);
         p->state[k] = pst_layout_reserve(m, bytes, &m->l->memory.optim);
     }
 }
@@ -404,6 +407,16 @@ static size_t owned_bytes(const struct pst_rank_role *role, unsigned param)
     return PST_MAX(bytes, (size_t)1);
 }
 
+/* Returns the number of elements that no shard may divide. */
+static int64_t shard_block(const struct pst_rank_role *role)
+{
+    for (unsigned i = 0;
+         pst_role_optim(role) != NULL && i < role->plan->params.n; i++)
+        if (pst_role_update(role, i)->store == PST_STORE_INT8)
+            return PST_OPTIM_BLOCK;
+    return 1;
+}
+
 enum pst_status pst_layout_params(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
@@ -428,9 +441,9 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         whole[i] = owned_bytes(role, i);
         in_turn = in_turn || modes[i] >= PST_SHARING_ZERO2;
     }
-    status =
-        pst_flats_make(role->uses, modes, whole, role->options.replicas,
-                       role->options.shard_rows, m->heap, &l->flats, m->diag);
+    status = pst_flats_make(role->uses, modes, whole, role->options.replicas,
+                            role->options.shard_rows, shard_block(role),
+                            m->heap, &l->flats, m->diag);
     if (status == PST_OK)
         status = layout_buckets(m);
     for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)

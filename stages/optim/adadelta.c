@@ -20,8 +20,9 @@ const struct pst_optim pst_optim_adadelta = {
     .summary = "steps as large as recent ones, by the mean squares of both",
     .n_states = 2,
     .states = {"adadelta.v", "adadelta.s"},
+    .signs = "uu",
     .defaults = {.lr = 1.0, .rho = 0.9, .eps = 1e-6},
-    .options = {"rho", "eps"},
+    .options = {"rho", "eps", "state-dtype"},
     .task = "update.adadelta",
     .numbers = adadelta_numbers,
 };

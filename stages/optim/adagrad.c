@@ -20,8 +20,9 @@ const struct pst_optim pst_optim_adagrad = {
     .summary = "gradients divided by the root of the sum of all squares",
     .n_states = 1,
     .states = {"adagrad.sum"},
+    .signs = "u",
     .defaults = {.lr = 1e-2, .eps = 1e-10},
-    .options = {"lr-decay", "eps"},
+    .options = {"lr-decay", "eps", "state-dtype"},
     .task = "update.adagrad",
     .numbers = adagrad_numbers,
 };

@@ -28,8 +28,9 @@ const struct pst_optim pst_optim_adam = {
     .summary = "Adam, weight decay in the gradient",
     .n_states = 2,
     .states = {"adam.m", "adam.v"},
+    .signs = "su",
     .defaults = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-    .options = {"beta1", "beta2", "eps"},
+    .options = {"beta1", "beta2", "eps", "state-dtype"},
     .task = "update.adam",
     .numbers = set_numbers,
 };
@@ -44,8 +45,9 @@ const struct pst_optim pst_optim_adamax = {
     .summary = "Adam by the largest recent gradient instead of the squares",
     .n_states = 2,
     .states = {"adamax.m", "adamax.u"},
+    .signs = "su",
     .defaults = {.lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-    .options = {"beta1", "beta2", "eps"},
+    .options = {"beta1", "beta2", "eps", "state-dtype"},
     .task = "update.adamax",
     .numbers = set_numbers,
 };

@@ -20,8 +20,9 @@ const struct pst_optim pst_optim_lion = {
     .summary = "the sign of a moving average, with decoupled weight decay",
     .n_states = 1,
     .states = {"lion.m"},
+    .signs = "s",
     .defaults = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.99},
-    .options = {"beta1", "beta2"},
+    .options = {"beta1", "beta2", "state-dtype"},
     .task = "update.lion",
     .numbers = lion_numbers,
 };

@@ -12,10 +12,27 @@
 
 #define PST_OPTIM_MAX_STATES  4
 #define PST_OPTIM_MAX_OPTIONS 6
-/* The averaged parameter (--ema) counts as one more state. */
+/* The averaged parameter (--ema) counts as one more state, and so do the scales
+ * of each 8-bit state: those of state k are state PST_OPTIM_SCALES + k. */
 #define PST_OPTIM_EMA        PST_OPTIM_MAX_STATES
-#define PST_OPTIM_ALL_STATES (PST_OPTIM_MAX_STATES + 1)
+#define PST_OPTIM_SCALES     (PST_OPTIM_EMA + 1)
+#define PST_OPTIM_ALL_STATES (PST_OPTIM_SCALES + PST_OPTIM_MAX_STATES)
 #define PST_OPTIM_MAX_ROWS   16
+/* Elements of an 8-bit state that have one scale, from the first one of the
+ * parameter on. */
+#define PST_OPTIM_BLOCK 256
+/* Elements that an update converts at a time if its states are not f32. */
+#define PST_OPTIM_PIECE 65536
+/* Bytes of scratch before those elements, for a struct pst_states_draw. */
+#define PST_OPTIM_DRAW 64
+
+/* How the states of an optimizer are kept between updates. */
+enum pst_optim_store {
+    PST_STORE_F32,
+    PST_STORE_BF16, /* rounded stochastically */
+    PST_STORE_INT8, /* codes of a dynamic map, by blocks */
+    PST_N_STORES
+};
 
 struct pst_optim;
 
@@ -30,6 +47,7 @@ struct pst_optim_options {
     double ns_steps; /* iterations of muon; a whole number */
     bool match_rms_adamw;
     double beta2_decay, eps2, clip_threshold; /* adafactor */
+    enum pst_optim_store store; /* not of states with p in row->signs */
     double ema;       /* decay of the averaged parameters; 0: there are none */
     double clip_norm; /* largest norm of the gradients; 0: no clipping */
     /* Number of the rule of --group that has set clip_norm, from 1 on: the norm
@@ -60,9 +78,11 @@ struct pst_optim {
      * training it stands for the parameter. It is not set before the first
      * update. 0: there is none. */
     unsigned average;
-    /* States that hold a value of the parameter: they begin as the parameter
-     * in its first update, and are set when the parameter is set. */
-    bool holds_value[PST_OPTIM_MAX_STATES];
+    /* Per state: 's' if it can be kept in fewer bits, 'u' if it also is never
+     * negative, 'p' if it holds a value of the parameter: it stays f32, begins
+     * as the parameter in its first update, and is set when the parameter is
+     * set. NULL: all stay f32. */
+    const char *signs;
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
      * NULL-terminated. Any other option is refused. */
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
@@ -123,18 +143,32 @@ bool pst_optim_has(const struct pst_optim *optim, const char *option);
  * momentum. */
 unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);
-/* Returns the prefix of a state's name in checkpoints: "adamw.m", "ema". */
+#define PST_OPTIM_NAME 48
+/* Returns the prefix of a state's name in checkpoints: "adamw.m", "ema",
+ * "adamw.m-scale"; it may be in the buffer. */
 const char *pst_optim_state_name(const struct pst_optim_options *options,
-                                 unsigned k);
+                                 unsigned k, char buffer[PST_OPTIM_NAME]);
 /* Sets ret to the contiguous meta of state k of a parameter, k <
  * PST_OPTIM_ALL_STATES; false: it has no such state. Of an optimizer that is
  * not whole it is like the parameter. */
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                      const struct pst_meta *param, struct pst_meta *ret);
+/* True if state k is kept in fewer bits than f32. */
+bool pst_optim_is_packed(const struct pst_optim_options *options, unsigned k);
+/* Returns the bytes of state k of the first n elements of a parameter. n of an
+ * 8-bit state's scales is a multiple of PST_OPTIM_BLOCK or the parameter's end.
+ * Not for optimizers that are whole. */
+size_t pst_optim_bytes(const struct pst_optim_options *options, unsigned k,
+                       int64_t n);
+/* Returns "f32", "bf16" or "int8". */
+const char *pst_optim_store_name(enum pst_optim_store store);
+/* Sets *ret by such a name. */
+bool pst_optim_store_find(const char *name, enum pst_optim_store *ret);
 /* Returns the bytes of all states of a parameter. */
 size_t pst_optim_state_bytes(const struct pst_optim_options *options,
                              const struct pst_meta *param);
-/* Returns the bytes of scratch of the parameter's update. */
+/* Returns the bytes of scratch of the parameter's update: the row's, or, if
+ * states are packed, PST_OPTIM_DRAW and the f32 of a piece of each of them. */
 size_t pst_optim_work(const struct pst_optim_options *options,
                       const struct pst_meta *param);
 /* Returns the optimizer's name, "none" without a row. */

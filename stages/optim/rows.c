@@ -4,7 +4,10 @@
 #include "stages/base/plural.h"
 #include "stages/base/str.h"
 
+#include "stages/ops/cpu/states.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct pst_optim *const rows[] = {
@@ -20,6 +23,14 @@ static const char *const names[] = {
 };
 
 static const char average[] = "ema";
+/* Follows the name of an 8-bit state in that of its scales. */
+static const char scale[] = "-scale";
+static const char *const stores[] = {"f32", "bf16", "int8"};
+
+_Static_assert(PST_COUNT(stores) == PST_N_STORES, "each store has a name");
+_Static_assert(PST_OPTIM_BLOCK == PST_STATES_BLOCK &&
+                   PST_OPTIM_PIECE % PST_OPTIM_BLOCK == 0,
+               "pieces of an update consist of blocks");
 
 bool pst_optim_is_average(const char *name)
 {
@@ -85,8 +96,13 @@ const char *pst_optim_state_of(const char *name)
         for (unsigned k = 0; k < rows[i]->n_states; k++) {
             const size_t n = strlen(rows[i]->states[k]);
 
-            if (strncmp(name, rows[i]->states[k], n) == 0 && name[n] == '.')
+            if (strncmp(name, rows[i]->states[k], n) != 0)
+                continue;
+            if (name[n] == '.')
                 return name + n + 1;
+            if (pst_has_prefix(name + n, scale) &&
+                name[n + strlen(scale)] == '.')
+                return name + n + strlen(scale) + 1;
         }
     return NULL;
 }
@@ -125,9 +141,56 @@ unsigned pst_optim_n_states(const struct pst_optim *optim,
 }
 
 const char *pst_optim_state_name(const struct pst_optim_options *options,
-                                 unsigned k)
+                                 unsigned k, char buffer[PST_OPTIM_NAME])
 {
-    return k == PST_OPTIM_EMA ? average : options->row->states[k];
+    if (k == PST_OPTIM_EMA)
+        return average;
+    if (k < PST_OPTIM_SCALES)
+        return options->row->states[k];
+    (void)snprintf(buffer, PST_OPTIM_NAME, "%s%s",
+                   options->row->states[k - PST_OPTIM_SCALES], scale);
+    return buffer;
+}
+
+const char *pst_optim_store_name(enum pst_optim_store store)
+{
+    return stores[store];
+}
+
+bool pst_optim_store_find(const char *name, enum pst_optim_store *ret)
+{
+    for (int i = 0; i < PST_N_STORES; i++)
+        if (strcmp(name, stores[i]) == 0) {
+            *ret = (enum pst_optim_store)i;
+            return true;
+        }
+    return false;
+}
+
+bool pst_optim_is_packed(const struct pst_optim_options *options, unsigned k)
+{
+    const struct pst_optim *row = options->row;
+
+    return row != NULL && row->signs != NULL &&
+           options->store != PST_STORE_F32 &&
+           k < pst_optim_n_states(row, options) && row->signs[k] != 'p';
+}
+
+static int64_t count_blocks(int64_t n)
+{
+    return n / PST_OPTIM_BLOCK + (n % PST_OPTIM_BLOCK > 0);
+}
+
+/* Sets ret to the scales of state k of a parameter; false: there are none. */
+static bool describe_scales(const struct pst_optim_options *options, unsigned k,
+                            const struct pst_meta *param, struct pst_meta *ret)
+{
+    const int64_t n = count_blocks(pst_meta_numel(param));
+
+    if (options->store != PST_STORE_INT8 || !pst_optim_is_packed(options, k))
+        return false;
+    *ret = pst_meta_make(PST_F32, 1, &n);
+    return true;
 }
 
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
@@ -136,14 +199,28 @@ bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
     const struct pst_optim *row = options->row;
     const bool is_average = k == PST_OPTIM_EMA;
 
+    if (k >= PST_OPTIM_SCALES)
+        return describe_scales(options, k - PST_OPTIM_SCALES, param, ret);
     if (row == NULL || (is_average ? options->ema == 0
                                    : k >= pst_optim_n_states(row, options)))
         return false;
     if (row->state != NULL && !is_average)
         return row->state(k, param, ret);
     *ret = *param;
+    if (pst_optim_is_packed(options, k))
+        ret->dtype = options->store == PST_STORE_BF16 ? PST_BF16 : PST_U8;
     pst_meta_set_contiguous(ret);
     return true;
+}
+
+size_t pst_optim_bytes(const struct pst_optim_options *options, unsigned k,
+                       int64_t n)
+{
+    if (k >= PST_OPTIM_SCALES)
+        return (size_t)count_blocks(n) * sizeof(float);
+    if (!pst_optim_is_packed(options, k))
+        return (size_t)n * sizeof(float);
+    return (size_t)n * (options->store == PST_STORE_BF16 ? 2 : 1);
 }
 
 size_t pst_optim_state_bytes(const struct pst_optim_options *options,
@@ -161,9 +238,14 @@ size_t pst_optim_state_bytes(const struct pst_optim_options *options,
 size_t pst_optim_work(const struct pst_optim_options *options,
                       const struct pst_meta *param)
 {
-    return options->row != NULL && options->row->work != NULL
-               ? options->row->work(param)
-               : 0;
+    const int64_t n = PST_MIN(pst_meta_numel(param), (int64_t)PST_OPTIM_PIECE);
+    size_t packed = 0;
+
+    if (options->row != NULL && options->row->work != NULL)
+        return options->row->work(param);
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        packed += pst_optim_is_packed(options, k);
+    return packed > 0 ? PST_OPTIM_DRAW + packed * (size_t)n * sizeof(float) : 0;
 }
 
 enum pst_status pst_optim_fits(const struct pst_optim_options *options,

@@ -30,9 +30,9 @@ const struct pst_optim pst_optim_schedulefree = {
     .n_states = 3,
     .states = {"schedulefree.z", "schedulefree.v", "schedulefree.x"},
     .average = 3,
-    .holds_value = {true, false, true},
+    .signs = "pup",
     .defaults = {.lr = 2.5e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
-    .options = {"beta1", "beta2", "eps"},
+    .options = {"beta1", "beta2", "eps", "state-dtype"},
     .task = "update.schedulefree",
     .numbers = schedulefree_numbers,
 };

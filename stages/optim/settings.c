@@ -39,6 +39,7 @@ static const struct setting settings[] = {
     SETTING(eps2, "eps2", false, false),
     SETTING(clip_threshold, "clip-threshold", false, false),
     SETTING(match_rms_adamw, "match-rms-adamw", true, false),
+    SETTING(store, "state-dtype", false, false),
 };
 
 static enum pst_status refuse_unknown(const char *name, struct pst_diag *diag)
@@ -117,6 +118,12 @@ enum pst_status pst_optim_set(struct pst_optim_options *options,
     at = (char *)options + s->at;
     if (s->is_flag)
         return set_flag(name, value, at, diag);
+    if (s->at == offsetof(struct pst_optim_options, store))
+        return pst_optim_store_find(value, at)
+                   ? PST_OK
+                   : pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                                  "%s is f32, bf16 or int8, not \"%.40s\"",
+                                  name, value);
     if (!pst_parse_f64(value, at))
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "%s is a number, not \"%.40s\"", name, value);

@@ -159,19 +159,20 @@ static enum pst_status compare_ranks(struct pst_engine *engine,
                           sizeof(engine->grid->plan->parts.at[0]),
                       0));
     if (o->train && p->row != NULL)
-        pst_facts_add(&f, "the optimizer",
-                      "%s, lr %.17g, decay %.17g, momentum %.17g/%.17g/%d, "
-                      "betas %.17g %.17g, eps %.17g, alpha %.17g/%d, rho "
-                      "%.17g, lr-decay %.17g, muon %.17g/%d, adafactor "
-                      "%.17g/%.17g/%.17g, ema %.17g, clip %.17g/%.17g, rate "
-                      "%d/%llu/%llu/%.17g",
-                      p->row->name, p->lr, p->weight_decay, p->momentum,
-                      p->dampening, p->nesterov, p->beta1, p->beta2, p->eps,
-                      p->alpha, p->centered, p->rho, p->lr_decay, p->ns_steps,
-                      p->match_rms_adamw, p->beta2_decay, p->eps2,
-                      p->clip_threshold, p->ema, p->clip_norm, p->clip_value,
-                      (int)p->lr_schedule, (unsigned long long)p->warmup_steps,
-                      (unsigned long long)p->total_steps, p->min_lr_ratio);
+        pst_facts_add(
+            &f, "the optimizer",
+            "%s, lr %.17g, decay %.17g, momentum %.17g/%.17g/%d, "
+            "betas %.17g %.17g, eps %.17g, alpha %.17g/%d, rho "
+            "%.17g, lr-decay %.17g, muon %.17g/%d, adafactor "
+            "%.17g/%.17g/%.17g, states %s, ema %.17g, clip %.17g/%.17g, rate "
+            "%d/%llu/%llu/%.17g",
+            p->row->name, p->lr, p->weight_decay, p->momentum, p->dampening,
+            p->nesterov, p->beta1, p->beta2, p->eps, p->alpha, p->centered,
+            p->rho, p->lr_decay, p->ns_steps, p->match_rms_adamw,
+            p->beta2_decay, p->eps2, p->clip_threshold,
+            pst_optim_store_name(p->store), p->ema, p->clip_norm, p->clip_value,
+            (int)p->lr_schedule, (unsigned long long)p->warmup_steps,
+            (unsigned long long)p->total_steps, p->min_lr_ratio);
     else
         pst_facts_add(&f, "the optimizer", "none");
     pst_facts_add(&f, "the groups of parameters (--group)",

@@ -64,8 +64,9 @@ static enum pst_status check_states(const struct pst_grid *grid,
         const struct pst_optim_options *now =
             &groups->all.at[groups->of[i]].options;
 
-        if (was->row == now->row && pst_optim_n_states(was->row, was) ==
-                                        pst_optim_n_states(now->row, now))
+        if (was->row == now->row && was->store == now->store &&
+            pst_optim_n_states(was->row, was) ==
+                pst_optim_n_states(now->row, now))
             continue;
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "'%.200s' would have other states of the "

@@ -105,6 +105,8 @@ class Drawn:
         name = rng.choice(sorted(OPTIMIZERS))
         self.optimizer_name = name
         self.base += ["--optimizer", name, "--lr", LR.get(name, "0.01")]
+        if name not in ("lamb", "muon", "adafactor", "none"):
+            self.add(.2, "--state-dtype", rng.choice(["bf16", "int8"]))
         for words in rng.sample(OPTIMIZERS[name], 1):
             self.add(.5, *words.split())
         groups = [g for g in GROUPS if (self.norms or "clip" not in g) and

@@ -320,8 +320,9 @@ static void every_option_can_be_set(void **state)
 
             assert_ok(pst_optim_defaults(rows[i]->name, &o, &diag), &diag);
             memcpy(&was, &o, sizeof(o));
-            if (pst_optim_set(&o, name, "0.375", &diag) != PST_OK)
-                assert_ok(pst_optim_set(&o, name, "yes", &diag), &diag);
+            if (pst_optim_set(&o, name, "0.375", &diag) != PST_OK &&
+                pst_optim_set(&o, name, "yes", &diag) != PST_OK)
+                assert_ok(pst_optim_set(&o, name, "bf16", &diag), &diag);
             if (memcmp(&o, &was, sizeof(o)) == 0) /* it is on by default */
                 assert_ok(pst_optim_set(&o, name, "no", &diag), &diag);
             assert_memory_not_equal(&o, &was, sizeof(o));

@@ -189,6 +189,12 @@ static const struct pstd_option rows[] = {
          "adafactor: least RMS of a parameter that scales its update"),
     REAL(clip_threshold, "clip-threshold", S_STEP, NULL, 1, BIG,
          "adafactor: largest RMS of an update before that"),
+    CHOICE(state_dtype, "state-dtype", N_STEP | PSTD_OPT_PLAN, "f32",
+           "f32|bf16|int8",
+           "how states of the optimizer are kept between updates, of adamw, "
+           "sgd, adam, adamax, lion, rmsprop, adagrad, adadelta and "
+           "schedulefree: bf16 is rounded stochastically, int8 are 8-bit codes "
+           "with a scale for each 256"),
     REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
          "weight decay: adamw, lion, muon and adafactor shrink parameters by "
          "it; lamb and schedulefree add it to the direction; sgd, adam, "

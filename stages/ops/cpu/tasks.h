@@ -26,6 +26,9 @@ void pst_cpu_update_lamb(const struct pst_task *task);
 void pst_cpu_update_muon(const struct pst_task *task);
 void pst_cpu_update_adafactor(const struct pst_task *task);
 void pst_cpu_ema(const struct pst_task *task);
+/* States of optimizers in fewer bits (stages/ops/cpu/states.h). */
+void pst_cpu_pack(const struct pst_task *task);
+void pst_cpu_unpack(const struct pst_task *task);
 /* Records n elements that an update left unchanged: the first parameter with
  * such elements, and their total number. */
 void pst_cpu_record_stayed(const struct pst_task *task, int64_t n);
@@ -50,7 +53,9 @@ void pst_cpu_record_stayed(const struct pst_task *task, int64_t n);
     X("update.lamb", pst_cpu_update_lamb)                                      \
     X("update.muon", pst_cpu_update_muon)                                      \
     X("update.adafactor", pst_cpu_update_adafactor)                            \
-    X("ema", pst_cpu_ema)
+    X("ema", pst_cpu_ema)                                                      \
+    X("pack", pst_cpu_pack)                                                    \
+    X("unpack", pst_cpu_unpack)
 #define PST_CPU_TASK_ROW(name, run) {(name), (run)},
 
 /* Elements are divided among threads in multiples of this, so that vector

@@ -298,7 +298,8 @@ static bool has_both_states(const struct pst_migration *p)
     const unsigned k = (unsigned)p->state;
     struct pst_meta state;
 
-    return (to->row == from->row || k == PST_OPTIM_EMA) &&
+    return ((to->row == from->row && to->store == from->store) ||
+            k == PST_OPTIM_EMA) &&
            pst_optim_state(to, k, meta, &state) &&
            pst_optim_state(from, k, meta, &state);
 }
@@ -377,9 +378,11 @@ static bool keeps_optimizer(const struct adoption *a, unsigned param,
                             const struct pst_plan_param *of)
 {
     const ptrdiff_t old = of - a->from->grid->plan->params.at;
+    const struct pst_optim_options *now = pst_grid_update(a->to->grid, param);
+    const struct pst_optim_options *was =
+        pst_grid_update(a->from->grid, (unsigned)old);
 
-    return pst_grid_update(a->to->grid, param)->row ==
-           pst_grid_update(a->from->grid, (unsigned)old)->row;
+    return now->row == was->row && now->store == was->store;
 }
 
 /* Sets the averages of new parameters to the parameters' values, and the states

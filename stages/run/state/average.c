@@ -40,7 +40,7 @@ void pst_engine_restart_average(const struct pst_engine *engine,
     for (unsigned k = 0; k < row->n_states; k++) {
         void *at = pst_rank_at(d, p->state[k]);
 
-        if (!row->holds_value[k])
+        if (row->signs[k] != 'p')
             continue;
         memcpy(pst_device_host(&d->mem, at),
                pst_rank_pull(d, p->own_data, bytes), bytes);

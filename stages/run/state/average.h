@@ -21,7 +21,7 @@ unsigned pst_engine_average(const struct pst_engine *engine, unsigned param);
 bool pst_engine_keeps_average(const struct pst_engine *engine, unsigned param);
 
 /* Sets the states of the rank's elements that hold a value of the parameter
- * (struct pst_optim.holds_value) to the parameter, which has been set. */
+ * ('p' in struct pst_optim.signs) to the parameter, which has been set. */
 void pst_engine_restart_average(const struct pst_engine *engine,
                                 struct pst_rank *r,
                                 const struct pst_rank_param *p);

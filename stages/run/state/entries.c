@@ -7,12 +7,13 @@
 #include "stages/layout/layout.h"
 
 /* A tensor of a parameter on this rank: the value or an optimizer state.
- * offset: its place in the arena; shared: the rank has only a shard of it. */
+ * offset: its place in the arena; shared: the rank has only a shard of it,
+ * bytes [begin, end), or, if in_one, all or nothing of it. */
 struct place {
     const struct pst_meta *meta;
     size_t offset;
-    bool shared;
-    bool in_one; /* if shared: one replica has the whole tensor */
+    bool shared, in_one;
+    size_t begin, end;
 };
 
 static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
@@ -35,8 +36,8 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
     if (at->shared && at->in_one) {
         e.bytes = p->n > 0 ? e.bytes : 0;
     } else if (at->shared) {
-        e.begin = (size_t)p->begin * sizeof(float);
-        e.bytes = (size_t)p->n * sizeof(float);
+        e.begin = at->begin;
+        e.bytes = at->end - at->begin;
     }
     if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, param->fqn) >=
         sizeof(e.name))
@@ -57,17 +58,22 @@ static enum pst_status each_state(struct pst_rank *r, pst_entry_fn fn,
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < PST_OPTIM_ALL_STATES && status == PST_OK; k++) {
+        char name[PST_OPTIM_NAME];
         struct pst_meta meta;
-        const struct place at = {.meta = &meta,
-                                 .offset = p->state[k],
-                                 .shared = pst_role_shares(role, index),
-                                 .in_one = pst_role_is_whole(role, index)};
+        const struct place at = {
+            .meta = &meta,
+            .offset = p->state[k],
+            .shared = pst_role_shares(role, index),
+            .in_one = pst_role_is_whole(role, index),
+            .begin = pst_optim_bytes(update, k, p->begin),
+            .end = pst_optim_bytes(update, k, p->begin + p->n)};
 
         if (p->state[k] != 0 &&
             pst_optim_state(update, k, &role->plan->params.at[index].meta,
                             &meta))
-            status = call_entry(r, fn, ctx, pst_optim_state_name(update, k), p,
-                                &at, diag);
+            status =
+                call_entry(r, fn, ctx, pst_optim_state_name(update, k, name), p,
+                           &at, diag);
     }
     return status;
 }
@@ -89,7 +95,10 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
             !owner ||
             pst_engine_owner(engine, (unsigned)p->index) == role->rank;
         const bool first = !owner || role->replica == 0;
-        struct place at = {.meta = &param->meta, .offset = p->data};
+        struct place at = {.meta = &param->meta,
+                           .offset = p->data,
+                           .begin = (size_t)p->begin * sizeof(float),
+                           .end = (size_t)(p->begin + p->n) * sizeof(float)};
         bool gathers;
 
         if (!here || (!first && !pst_role_shares(role, (unsigned)p->index)))

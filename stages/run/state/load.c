@@ -118,6 +118,14 @@ static enum pst_status load_entry(void *ctx, struct pst_rank *r,
                                 ? PST_E_CHECKPOINT_OTHER_MODEL
                                 : PST_E_CHECKPOINT_DAMAGED,
                             "the checkpoint has no '%s'", entry->name);
+    if (e->meta.dtype != entry->meta.dtype &&
+        pst_optim_state_of(entry->name) != NULL)
+        return pst_diag_set(
+            diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
+            "'%s' is %s in the checkpoint, and %s with these options: give the "
+            "--state-dtype that it was written with",
+            entry->name, pst_dtype_name(e->meta.dtype),
+            pst_dtype_name(entry->meta.dtype));
     if (!pst_meta_same(&e->meta, &entry->meta))
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
                             "'%s' is %s in the checkpoint, %s in the plan",

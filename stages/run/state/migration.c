@@ -88,6 +88,19 @@ static struct end end_of(const struct pst_engine *engine,
     return e;
 }
 
+/* Returns the bytes from element `begin` to element `end` of the tensor. */
+static size_t bytes_between(const struct pst_migration *p, int64_t begin,
+                            int64_t end)
+{
+    const struct pst_optim_options *update =
+        pst_grid_update(p->to->grid, (unsigned)p->new);
+
+    if (p->state < 0 || update->row->whole)
+        return (size_t)(end - begin) * sizeof(float);
+    return pst_optim_bytes(update, (unsigned)p->state, end) -
+           pst_optim_bytes(update, (unsigned)p->state, begin);
+}
+
 /* Sends the elements that replica `a` of the old engine has and replica `b` of
  * the new one needs. */
 static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
@@ -98,7 +111,7 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
     const struct end dst = end_of(p->to, p, p->new, b);
     const int64_t begin = PST_MAX(src.begin, dst.begin);
     const int64_t end = PST_MIN(src.begin + src.n, dst.begin + dst.n);
-    const size_t bytes = (size_t)PST_MAX(end - begin, 0) * sizeof(float);
+    const size_t bytes = begin < end ? bytes_between(p, begin, end) : 0;
     enum pst_status status = PST_OK;
     const void *data = NULL;
     void *at = NULL;
@@ -106,13 +119,12 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
     if (bytes == 0)
         return PST_OK;
     if (src.rank != NULL)
-        data = pst_rank_pull(
-            pst_rank_device(src.rank),
-            src.offset + (size_t)(begin - src.begin) * sizeof(float), bytes);
+        data = pst_rank_pull(pst_rank_device(src.rank),
+                             src.offset + bytes_between(p, src.begin, begin),
+                             bytes);
     if (dst.rank != NULL)
         at = pst_rank_at(pst_rank_device(dst.rank),
-                         dst.offset +
-                             (size_t)(begin - dst.begin) * sizeof(float));
+                         dst.offset + bytes_between(p, dst.begin, begin));
     if (src.rank != NULL && dst.rank != NULL)
         memcpy(pst_device_host(&pst_rank_device(dst.rank)->mem, at), data,
                bytes);

@@ -7,6 +7,27 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/layout.h"
 
+/* Finds the tasks for states that are not f32. */
+static enum pst_status find_packing(struct pst_rank_device *d,
+                                    const struct pst_rank_role *role,
+                                    const struct pst_optim_options *update,
+                                    struct pst_diag *diag)
+{
+    const struct pst_device *device = role->options.device;
+    enum pst_status status = PST_OK;
+
+    if (update->store == PST_STORE_F32 || d->pack != NULL)
+        return PST_OK;
+    if (strcmp(device->name, "cuda") == 0)
+        return pst_diag_set(diag, PST_E_DEVICE_NONE,
+                            "the device cuda keeps optimizer states in f32 "
+                            "only: leave out --state-dtype");
+    status = pst_device_task(device, "pack", &d->pack, diag);
+    return status == PST_OK
+               ? pst_device_task(device, "unpack", &d->unpack, diag)
+               : status;
+}
+
 /* Finds the device's update task of each optimizer that a group of parameters
  * uses. */
 static enum pst_status find_updates(struct pst_rank_device *d,
@@ -27,6 +48,8 @@ static enum pst_status find_updates(struct pst_rank_device *d,
                                 "--clip-norm or --device cpu");
         if (*to == NULL)
             status = pst_device_task(role->options.device, row->task, to, diag);
+        if (status == PST_OK)
+            status = find_packing(d, role, pst_role_update(role, i), diag);
         if (status != PST_OK)
             pst_diag_prefix(diag,
                             "optimizer %s (use --device cpu, or another "

@@ -19,6 +19,7 @@ struct pst_rank_device {
     pst_task_fn seed, copy, sum, sumsq;
     pst_task_fn updates[PST_OPTIM_MAX_ROWS]; /* by pst_optim_index */
     pst_task_fn ema;                         /* NULL: there are no averages */
+    pst_task_fn pack, unpack;                /* NULL: all states are f32 */
     pst_task_fn downcast, upcast; /* NULL: nothing is gathered in bf16 */
     struct pst_pool *pool;
     size_t high_water; /* end of the part of the arena that steps used */

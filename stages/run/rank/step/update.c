@@ -2,8 +2,11 @@
 #include "stages/run/rank/step/update.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "stages/base/rng.h"
 #include "stages/layout/layout.h"
+#include "stages/ops/cpu/states.h"
 
 void pst_update_save(const struct pst_layout *layout, struct pst_rank_device *d)
 {
@@ -72,59 +75,155 @@ static double scale_of(const struct pst_optim_options *o, const double *norms)
                             : 1;
 }
 
+/* The update of one parameter. */
+struct param_update {
+    struct pst_rank_device *d;
+    const struct pst_rank_role *role;
+    const struct pst_rank_param *p;
+    const struct pst_optim_options *options;
+    const struct pst_update *numbers;
+    unsigned char *work; /* scratch; NULL: none */
+    void *words;         /* where elements that stay are counted */
+};
+
+/* Added to the number of a state: no operator of a step has the same stream, as
+ * its microbatches have smaller numbers. */
+#define ROUNDING 0x80000000u
+
+/* Writes the random numbers that round state k from element `first` of the
+ * parameter on to the scratch. They do not depend on the cut. */
+static void draw_numbers(const struct param_update *u, unsigned k,
+                         int64_t first)
+{
+    const char *fqn = u->role->plan->params.at[u->p->index].fqn;
+    const struct pst_rng_key key = {
+        .seed = u->role->options.seed,
+        .step = *u->role->updates,
+        .microbatch = ROUNDING + k,
+        .node = (uint32_t)pst_hash(fqn, strlen(fqn), 0)};
+    struct pst_states_draw draw = {.first = first};
+
+    pst_rng_stream(&key, draw.stream);
+    memcpy(pst_device_host(&u->d->mem, u->work), &draw, sizeof(draw));
+    pst_device_push(&u->d->mem, u->work, sizeof(draw));
+}
+
+/* Converts elements of state k, from element i of this rank's on, to f32 (task
+ * unpack) or back (pack). */
+static void convert_state(const struct param_update *u, pst_task_fn fn,
+                          unsigned k, int64_t i, int64_t n, void *f32)
+{
+    const bool packs = fn == u->d->pack;
+    const bool is_bf16 = u->options->store == PST_STORE_BF16;
+    unsigned char *at =
+        pst_rank_at(u->d, u->p->state[k]) + pst_optim_bytes(u->options, k, i);
+    void *scales =
+        is_bf16 ? u->work
+                : pst_rank_at(u->d, u->p->state[PST_OPTIM_SCALES + k]) +
+                      pst_optim_bytes(u->options, PST_OPTIM_SCALES + k, i);
+    void *from[] = {packs ? f32 : at, scales};
+    const struct pst_task task = {.dtype = is_bf16 ? PST_BF16 : PST_U8,
+                                  .n = n,
+                                  .to = packs ? at : f32,
+                                  .from = from,
+                                  .n_from = PST_COUNT(from),
+                                  .number = u->options->row->signs[k] == 's',
+                                  .pool = u->d->pool,
+                                  .isa = pst_cpu_isa()};
+
+    if (packs && is_bf16)
+        draw_numbers(u, k, u->p->begin + i);
+    u->d->mem.device->run(&u->d->mem, fn, &task);
+}
+
+/* Updates n elements from element i of this rank's on. */
+static void update_elements(const struct param_update *u, int64_t i, int64_t n)
+{
+    const unsigned index = (unsigned)u->p->index;
+    const bool whole = pst_role_is_whole(u->role, index);
+    float *f32 = (float *)(void *)(u->work + PST_OPTIM_DRAW);
+    float *packed[PST_OPTIM_MAX_STATES] = {NULL};
+    void *from[3 + PST_OPTIM_MAX_STATES] = {
+        (float *)(void *)pst_rank_at(u->d, u->p->own_grad) + i,
+        [1 + PST_OPTIM_MAX_STATES] = whole ? u->work : NULL,
+        [2 + PST_OPTIM_MAX_STATES] = u->words};
+    const struct pst_task task = {
+        .dtype = PST_F32,
+        .n = n,
+        .to = (float *)(void *)pst_rank_at(u->d, u->p->own_data) + i,
+        .from = from,
+        .n_from = PST_COUNT(from),
+        .number = (double)index + 1,
+        .meta = whole ? meta_of(u->role, u->p) : NULL,
+        .update = u->numbers,
+        .pool = u->d->pool,
+        .isa = pst_cpu_isa()};
+
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++) {
+        if (u->p->state[k] == 0)
+            continue;
+        from[1 + k] = (float *)(void *)pst_rank_at(u->d, u->p->state[k]) + i;
+        if (!pst_optim_is_packed(u->options, k))
+            continue;
+        from[1 + k] = packed[k] = f32;
+        f32 += n;
+        convert_state(u, u->d->unpack, k, i, n, packed[k]);
+    }
+    u->d->mem.device->run(
+        &u->d->mem, u->d->updates[pst_optim_index(u->options->row)], &task);
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        if (packed[k] != NULL)
+            convert_state(u, u->d->pack, k, i, n, packed[k]);
+}
+
+/* With states that are not f32, as many elements at a time as there is scratch
+ * for. */
+static void update_param(const struct param_update *u)
+{
+    const bool is_f32 = u->options->store == PST_STORE_F32;
+    const int64_t most = is_f32 ? u->p->n : PST_OPTIM_PIECE;
+
+    for (int64_t i = 0; i < u->p->n; i += most)
+        update_elements(u, i, PST_MIN(most, u->p->n - i));
+}
+
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, const double *norms)
 {
     const uint64_t updates = *role->updates;
-    void *const words = pst_rank_at(d, layout->readback.stayed);
-    const struct pst_optim_options *of = NULL;
+    struct pst_update numbers = {0};
+    struct param_update u = {.d = d,
+                             .role = role,
+                             .numbers = &numbers,
+                             .words = pst_rank_at(d, layout->readback.stayed)};
     uint64_t since = 0;
-    struct pst_update update = {0};
 
-    d->mem.device->zero(&d->mem, words, 2 * sizeof(uint64_t));
+    d->mem.device->zero(&d->mem, u.words, 2 * sizeof(uint64_t));
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        const bool whole = pst_role_is_whole(role, (unsigned)p->index);
-        void *from[3 + PST_OPTIM_MAX_STATES] = {
-            pst_rank_at(d, p->own_grad),
-            [1 + PST_OPTIM_MAX_STATES] =
-                whole ? pst_rank_at(d, layout->work) : NULL,
-            [2 + PST_OPTIM_MAX_STATES] = words};
-        const struct pst_task task = {.dtype = PST_F32,
-                                      .n = p->n,
-                                      .to = pst_rank_at(d, p->own_data),
-                                      .from = from,
-                                      .n_from = PST_COUNT(from),
-                                      .number = (double)p->index + 1,
-                                      .meta = whole ? meta_of(role, p) : NULL,
-                                      .update = &update,
-                                      .pool = d->pool,
-                                      .isa = pst_cpu_isa()};
+        const unsigned index = (unsigned)p->index;
+        size_t work;
 
         if (!p->trained)
             continue;
-        if (whole)
-            pst_rank_record_used(
-                d, pst_rank_at(d, layout->work) +
-                       pst_optim_work(pst_role_update(role, (unsigned)p->index),
-                                      meta_of(role, p)));
+        work = pst_optim_work(pst_role_update(role, index), meta_of(role, p));
+        u.p = p;
+        u.work = pst_rank_at(d, layout->work);
+        if (work > 0)
+            pst_rank_record_used(d, u.work + work);
         if (p->n == 0)
             continue;
-        if (of != pst_role_update(role, (unsigned)p->index) ||
-            role->since[p->index] != since) {
-            of = pst_role_update(role, (unsigned)p->index);
-            since = role->since[p->index];
-            update = pst_optim_update(of->row, of, updates, since,
-                                      scale_of(of, norms));
+        if (u.options != pst_role_update(role, index) ||
+            role->since[index] != since) {
+            u.options = pst_role_update(role, index);
+            since = role->since[index];
+            numbers = pst_optim_update(u.options->row, u.options, updates,
+                                       since, scale_of(u.options, norms));
         }
-        for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
-            if (p->state[k] != 0)
-                from[1 + k] = pst_rank_at(d, p->state[k]);
-        d->mem.device->run(&d->mem, d->updates[pst_optim_index(of->row)],
-                           &task);
+        update_param(&u);
         if (p->state[PST_OPTIM_EMA] != 0)
-            update_average(d, p, of->ema, updates == 0);
+            update_average(d, p, u.options->ema, updates == 0);
     }
 }
 
