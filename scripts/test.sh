@@ -197,6 +197,7 @@ comparisons_aside() {
     row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
     row "adapters and whole modules" lora_whole.py
     row "groups of parameters" groups.py
+    row "optimizers on three models" recipes.py
     row "packed documents" packing.py
     row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
     row "random programs with aliases" alias.py "$root/out/alias" \
