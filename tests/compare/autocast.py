@@ -21,84 +21,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import casting
 import reference
 import torch
 from safetensors.torch import load_file, save_file
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 MODELS = ["gpt2", "llama", "transformer", "vit", "resnet", "lstm",
           "statistics", "convnet", "bert", "t5"]
-NODE = re.compile(r"^  %(\S+) : (\w+)\[")
 TIMES = 1.5
-
-
-class Casting(torch.fx.Interpreter):
-    """Runs a program on tensors of device "cuda" and keeps their dtypes."""
-
-    def __init__(self, module):
-        super().__init__(module)
-        self.dtypes = {}
-
-    def call_function(self, target, args, kwargs):
-        if target is torch.ops.higher_order.wrap_with_set_grad_enabled:
-            return self.region(args[1], args[2:])
-        if target is torch.ops.higher_order.wrap_with_autocast:
-            # A region that switches autocast off does so on its device.
-            assert not args[2], "a region of the file casts"
-            torch.set_autocast_enabled("cuda", False)
-            out = self.region(args[4], args[5:])
-            torch.set_autocast_enabled("cuda", True)
-            return out
-        if target is torch.ops.aten.to.dtype_layout:
-            return args[0].to(kwargs["dtype"])
-        args = tuple(torch.device("cuda") if isinstance(a, torch.device) else a
-                     for a in args)
-        if "device" in kwargs:
-            kwargs = dict(kwargs, device="cuda")
-        if target is torch.ops.aten._assert_tensor_metadata.default:
-            return None
-        return super().call_function(target, args, kwargs)
-
-    def region(self, module, args):
-        inner = Casting(module)
-        out = inner.run(*args)
-        self.dtypes.update(inner.dtypes)
-        return out
-
-    def run_node(self, n):
-        out = super().run_node(n)
-        if isinstance(out, torch.Tensor) and n.op == "call_function":
-            self.dtypes[n.name] = str(out.dtype).split(".")[-1]
-        return out
-
-
-def torch_dtypes(program, batch):
-    """Returns the dtypes of the program's values under autocast, by name."""
-    def on_cuda(t):
-        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype,
-                                   device="cuda")
-    interpreter = Casting(program.graph_module)
-    torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", torch.bfloat16)
-    torch.autocast_increment_nesting()
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        args = []
-        values = list(batch.values())
-        for spec in program.graph_signature.input_specs:
-            if spec.target is None:
-                t = values.pop(0)
-            elif spec.target in program.state_dict:
-                t = program.state_dict[spec.target]
-            else:
-                t = program.constants[spec.target]
-            args.append(on_cuda(t))
-        interpreter.run(*args)
-    torch.autocast_decrement_nesting()
-    torch.clear_autocast_cache()
-    torch.set_autocast_enabled("cuda", False)
-    return interpreter.dtypes
-
-
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16",
          "f64": "float64", "i64": "int64", "i32": "int32", "bool": "bool",
          "u8": "uint8", "i8": "int8", "i16": "int16"}
@@ -128,7 +58,7 @@ def error(x, y):
 
 
 def check_dtypes(penstock, program, batch, folder):
-    theirs = torch_dtypes(program, batch)
+    theirs = casting.dtypes(program, batch.values())
     ours = our_dtypes(penstock, folder / "1.plan", 1)
     wrong = [f"{n}: {ours[n]}, PyTorch {d}" for n, d in theirs.items()
              if n in ours and ours[n] != d]
