@@ -3,12 +3,12 @@
  * stages/ops/cpu/tasks.h). */
 #include "stages/ops/cpu/states.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "stages/base/rng.h"
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/cpu/simd/layers/dropout.h"
+#include "stages/ops/cpu/simd/states.h"
 #include "stages/ops/cpu/tasks.h"
 
 #define AT_ONCE 1024 /* random numbers that are drawn at a time */
@@ -33,25 +33,13 @@ static pst_uniform_fn best_uniform(enum pst_isa isa)
     return ret;
 }
 
-/* Rounds up with the probability of the bits that are cut off, u in [0, 1). A
- * number that is finite stays so; of one that is not, bits are cut off. */
-static uint16_t round_to_bf16(float x, float u)
-{
-    uint32_t bits, up;
-
-    memcpy(&bits, &x, sizeof(bits));
-    up = bits + (uint32_t)(u * 0x1p16f);
-    if ((up & 0x7F800000u) == 0x7F800000u)
-        up = isnan(x) ? bits | 0x00400000u : bits;
-    return (uint16_t)(up >> 16);
-}
-
 /* Converts elements [i, end) of a piece whose element 0 has the random number
  * `first` of the stream. */
 static void pack_bf16(const struct pst_task *t, int64_t i, int64_t end)
 {
     const struct pst_states_draw *draw = t->from[1];
     const pst_uniform_fn uniform = best_uniform(t->isa);
+    const struct pst_simd_states *simd = pst_simd_states_best(t->isa);
     const float *x = t->from[0];
     uint16_t *y = t->to;
     float u[AT_ONCE];
@@ -61,8 +49,7 @@ static void pack_bf16(const struct pst_task *t, int64_t i, int64_t end)
         const int64_t n = PST_MIN(end - i, AT_ONCE - skip);
 
         uniform(n + skip, at - skip, draw->stream, u);
-        for (int64_t k = 0; k < n; k++)
-            y[i + k] = round_to_bf16(x[i + k], u[skip + k]);
+        simd->round(n, x + i, u + skip, y + i);
         i += n;
     }
 }
@@ -87,37 +74,9 @@ void pst_states_map(bool is_signed, float ret[256])
         ret[j] = -ret[k - 1 - j];
 }
 
-/* Returns the index of the value of the map that is nearest to x, which is in
- * [-1, 1]; `between` has the 255 means of neighbours. */
-static unsigned nearest_code(const float between[255], float x)
-{
-    unsigned code = 0;
-
-    for (unsigned step = 128; step > 0; step /= 2)
-        code += between[code + step - 1] < x ? step : 0;
-    return code;
-}
-
-static void pack_block(const float *x, int64_t n, const float between[255],
-                       bool is_signed, uint8_t *y, float *ret_scale)
-{
-    float most = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(x[i]));
-    *ret_scale = most;
-    for (int64_t i = 0; i < n; i++) {
-        unsigned code = nearest_code(between, most > 0 ? x[i] / most : 0);
-
-        /* A mean square that became 0 would make the next update huge. */
-        if (!is_signed && code == 0 && x[i] > 0)
-            code = 1;
-        y[i] = (uint8_t)code;
-    }
-}
-
 static void pack_codes(const struct pst_task *t, int64_t i, int64_t end)
 {
+    const struct pst_simd_states *simd = pst_simd_states_best(t->isa);
     const bool is_signed = t->number != 0;
     const float *x = t->from[0];
     float *scales = t->from[1];
@@ -128,22 +87,30 @@ static void pack_codes(const struct pst_task *t, int64_t i, int64_t end)
     for (unsigned k = 0; k < 255; k++)
         between[k] = (map[k] + map[k + 1]) / 2;
     for (int64_t n; i < end; i += n) {
+        float *scale = &scales[i / PST_STATES_BLOCK];
+
         n = PST_MIN(end - i, (int64_t)PST_STATES_BLOCK);
-        pack_block(x + i, n, between, is_signed, y + i,
-                   &scales[i / PST_STATES_BLOCK]);
+        *scale = simd->most(n, x + i);
+        if (*scale > 0)
+            simd->codes(n, x + i, *scale, between, is_signed, y + i);
+        else
+            memset(y + i, 0, (size_t)n);
     }
 }
 
 static void unpack_codes(const struct pst_task *t, int64_t i, int64_t end)
 {
+    const struct pst_simd_states *simd = pst_simd_states_best(t->isa);
     const uint8_t *x = t->from[0];
     const float *scales = t->from[1];
     float *y = t->to;
     float map[256];
 
     pst_states_map(t->number != 0, map);
-    for (; i < end; i++)
-        y[i] = map[x[i]] * scales[i / PST_STATES_BLOCK];
+    for (int64_t n; i < end; i += n) {
+        n = PST_MIN(end - i, (int64_t)PST_STATES_BLOCK);
+        simd->values(n, x + i, scales[i / PST_STATES_BLOCK], map, y + i);
+    }
 }
 
 /* --- tasks ---------------------------------------------------------------- */

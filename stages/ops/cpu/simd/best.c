@@ -3,6 +3,7 @@
 
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/cpu/simd/optim.h"
+#include "stages/ops/cpu/simd/states.h"
 #include "stages/ops/cpu/simd/whole.h"
 
 const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)
@@ -34,6 +35,11 @@ const struct pst_simd_whole_updates *pst_simd_whole_updates_best(
     enum pst_isa isa)
 {
     PICK(&pst_simd_whole_updates, isa);
+}
+
+const struct pst_simd_states *pst_simd_states_best(enum pst_isa isa)
+{
+    PICK(&pst_simd_states, isa);
 }
 
 const struct pst_simd_whole *pst_simd_whole_best(enum pst_isa isa)
