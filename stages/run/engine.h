@@ -38,8 +38,8 @@ struct pst_engine {
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
     double limits[2]; /* largest loss and norm (pst_engine_limit) */
-    uint64_t
-        changes; /* calls that may have changed values; same on all ranks */
+    /* Number of calls that may have changed values; the same on all ranks. */
+    uint64_t changes;
     /* state/values.c: the engine whose values this one has, and its `changes`
      * at that time. borrowed[k * params.n + i]: local rank k reads parameter i
      * in the memory of that engine; NULL: no rank does. */
