@@ -22,8 +22,14 @@
  *                   .dtype = {kDLFloat, 32, 1}, .shape = shape};
  *
  * The library reads and writes them only during the call that they are passed
- * to, and never takes ownership. Bool tensors have PENSTOCK_DL_BOOL or 8-bit
- * unsigned integers.
+ * to, and never takes ownership. An input of a step is read where it is, by all
+ * stages, if the rows of a microbatch are contiguous and each element is
+ * aligned to its size: it must not change before the call returns. Others are
+ * copied, microbatch by microbatch, and so are Bool tensors, inputs that the
+ * model writes or returns, and those that go to other processes.
+ * penstock_session_copies counts both. Parameters, gradients and outputs are
+ * copied once, between the library's memory and the caller's. Bool tensors have
+ * PENSTOCK_DL_BOOL or 8-bit unsigned integers.
  *
  * Threads: any thread may use a session, but only one at a time: a call of a
  * second one returns PENSTOCK_ERR_BUSY. Any number of threads may read the
@@ -454,6 +460,23 @@ int penstock_swap(penstock_session *session, const char *module,
                   const char *path, const struct penstock_option *options,
                   size_t n_options, struct penstock_error *error);
 
+/* What the last call of a session has moved in this process, in bytes. */
+struct penstock_copies {
+    size_t size;
+    /* Inputs that the stages read in the caller's memory, once for each stage
+     * that reads them. */
+    uint64_t in_place;
+    /* Inputs, parameters, gradients that were copied from the caller's memory;
+     * what a callback fills is not copied. */
+    uint64_t read;
+    uint64_t written; /* copied to the caller's memory */
+};
+
+/* Describes the last call but this one, also one that has failed. */
+int penstock_session_copies(penstock_session *session,
+                            struct penstock_copies *ret,
+                            struct penstock_error *error);
+
 /* Returns the bytes of the memory that was planned for the ranks in this
  * process, that of penstock_forward included once it was called. */
 size_t penstock_session_bytes(const penstock_session *session);
@@ -491,10 +514,11 @@ void penstock_program_close(penstock_program *program);
 
 /*
  * An operand of a call: a CPU tensor of the dtype that the program declares.
- * Strides are in elements, not negative. Each element is aligned to its size
- * (else E_UNALIGNED). Operands with the same DLTensor pointer are one tensor
- * with several names; those with different pointers are different tensors, even
- * if the two DLTensors are equal.
+ * One of complex numbers is an operand of float32 or float64, its
+ * view_as_real(). Strides are in elements, not negative. Each element is
+ * aligned to its size (else E_UNALIGNED). Operands with the same DLTensor
+ * pointer are one tensor with several names; those with different pointers are
+ * different tensors, even if the two DLTensors are equal.
  *
  * storage: the memory that the tensor is a view of. Operators such as
  * as_strided and set_ may reach all of it, also outside of the operand, and
@@ -513,13 +537,14 @@ struct penstock_operand {
 
 struct penstock_call_info {
     size_t size;
-    size_t results; /* number of results */
-    size_t copied;  /* bytes that were written to storages of the caller's */
-    size_t passed;  /* bytes that were read from storages of the caller's */
-    size_t bases;   /* pieces of memory that stand for several operands, since
-                       one of these writes what another one has */
-    size_t plans;   /* plans made so far: one for each way of sharing memory */
-    int32_t is_new; /* 1: this call has made a new plan */
+    size_t results;  /* number of results */
+    size_t copied;   /* bytes that were written to storages of the caller's */
+    size_t passed;   /* bytes that were read from storages of the caller's */
+    size_t bases;    /* pieces of memory that stand for several operands, since
+                        one of these writes what another one has */
+    size_t plans;    /* plans made so far: one for each way of sharing memory */
+    int32_t is_new;  /* 1: this call has made a new plan */
+    size_t in_place; /* bytes of `passed` that were read without a copy */
 };
 
 /*

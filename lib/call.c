@@ -113,7 +113,8 @@ static void fill_info(const penstock_program *p, struct penstock_call_info *ret)
         .passed = alias->bytes,
         .bases = alias->n_bases,
         .plans = pst_caller_plans(p->caller),
-        .is_new = p->result.is_new};
+        .is_new = p->result.is_new,
+        .in_place = p->result.in_place};
 
     if (ret != NULL)
         pstl_write_struct(&info, ret, sizeof(info));

@@ -173,8 +173,12 @@ enum pst_status pstl_session_acquire(penstock_session *session,
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the session is NULL");
     status = pstl_acquire(&session->busy, "session", diag);
-    if (status == PST_OK && !session->failed)
+    if (status == PST_OK && !session->failed) {
+        atomic_store(&session->copies.read, 0);
+        atomic_store(&session->copies.in_place, 0);
+        atomic_store(&session->copies.written, 0);
         pstl_receive_log(&session->messages);
+    }
     if (status != PST_OK || !session->failed)
         return status;
     pstl_release(&session->busy);

@@ -132,7 +132,7 @@ static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
                                  unsigned input, void *dst,
                                  struct pst_diag *diag)
 {
-    const penstock_session *s = ctx;
+    penstock_session *s = ctx;
     const struct pst_plan_input *in = input_of(s, input);
     const struct pstl_view *view = &s->views[input];
     const int64_t item = (int64_t)pst_dtype_size(in->meta.dtype);
@@ -146,6 +146,7 @@ static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
                             "input '%s' is read here, and was not checked",
                             s->inputs[input].name);
     pst_meta_set_contiguous(&to);
+    atomic_fetch_add(&s->copies.read, pst_meta_bytes(&to));
     if (each == 0) {
         pstl_view_read(&view->meta, view->data, &to, dst);
         return PST_OK;

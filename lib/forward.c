@@ -174,6 +174,8 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && !direct)
         pst_copy_strided(&t->meta, whole, &view->meta, view->data);
+    if (status == PST_OK && pstl_is_first(s))
+        atomic_fetch_add(&s->copies.written, pst_meta_bytes(&t->meta));
     pst_free(whole);
     return status;
 }

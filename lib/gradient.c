@@ -57,6 +57,9 @@ int penstock_input_gradient(penstock_session *session, size_t input,
     if (status == PST_OK && copy != NULL)
         pst_copy_strided(&session->inputs[input].meta, copy, &view.meta,
                          view.data);
+    if (status == PST_OK && copy != NULL)
+        atomic_fetch_add(&session->copies.written,
+                         pst_meta_bytes(&session->inputs[input].meta));
     pst_free(copy);
     return pstl_session_release(session, status, &diag, error);
 }

@@ -40,6 +40,13 @@ struct pstl_changed;
 struct pstl_forward;
 struct pst_checkpoint_owner;
 
+/* Bytes that the last call of a session has moved; ranks of one process add to
+ * them in several threads. */
+struct pstl_copies {
+    atomic_uint_fast64_t read, in_place; /* of the caller's inputs and values */
+    atomic_uint_fast64_t written;        /* to the caller's memory */
+};
+
 struct penstock_session {
     atomic_flag busy;
     penstock_model *model;
@@ -64,6 +71,7 @@ struct penstock_session {
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */
     bool *reads;                          /* per input: this process reads it */
     struct pstl_view *views; /* per input: the caller's memory, during a step */
+    struct pstl_copies copies;
     struct pstl_forward *forward;
     /* Rank 0: the checkpoint folder in use, or NULL, and the name of the run
      * that its checkpoints belong to. */

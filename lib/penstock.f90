@@ -126,11 +126,10 @@ module penstock
         penstock_session_describe, penstock_train_step, &
         penstock_train_step_fill, penstock_forward_backward, &
         penstock_forward_backward_fill, penstock_fill, penstock_update, &
-        penstock_forward, &
-        penstock_evaluate, penstock_output, penstock_get, penstock_set, &
-        penstock_gradient, penstock_set_gradient, penstock_input_gradient, &
-        penstock_swap, &
-        penstock_save, penstock_load, penstock_session_bytes, &
+        penstock_forward, penstock_evaluate, penstock_output, penstock_get, &
+        penstock_set, penstock_gradient, penstock_set_gradient, &
+        penstock_input_gradient, penstock_swap, penstock_save, penstock_load, &
+        penstock_session_bytes, penstock_copies, penstock_session_copies, &
         penstock_tensor, penstock_no_tensor, penstock_reversed
 
     ! Options as texts of C: rows has pointers to the others.
@@ -446,6 +445,17 @@ contains
 
         n = int(c_session_bytes(session%handle), int64)
     end function
+
+    subroutine penstock_session_copies(session, copies, error)
+        type(penstock_session), intent(in) :: session
+        type(penstock_copies), intent(out) :: copies
+        type(penstock_error), intent(out), optional :: error
+        type(c_error) :: c
+
+        c = no_error()
+        copies%size = c_sizeof(copies)
+        call finish(c_session_copies(session%handle, copies, c), c, error)
+    end subroutine
 
     function penstock_session_count(session, kind) result(n)
         type(penstock_session), intent(in) :: session

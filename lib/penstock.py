@@ -33,11 +33,13 @@ NAME = "libpenstock.so.0"
 INPUT, OUTPUT, PARAMETER, BUFFER = range(4)
 
 Info = collections.namedtuple("Info", "name dtype shape batch_dim trained")
+Copies = collections.namedtuple("Copies", "in_place read written")
 Module = collections.namedtuple(
     "Module", "name type own_parameters parameters calls stages")
 Step = collections.namedtuple("Step", "step loss grad_norm lr applied")
 # struct penstock_call_info without the number of results.
-Call = collections.namedtuple("Call", "copied passed bases plans is_new")
+Call = collections.namedtuple(
+    "Call", "copied passed bases plans is_new in_place")
 
 
 class Error(Exception):
@@ -116,8 +118,11 @@ _Module = _sized(("name", _Text), ("type", _Text), ("own_parameters", _I64),
 _Step = _sized(("step", ctypes.c_uint64), ("loss", ctypes.c_double),
                ("grad_norm", ctypes.c_double), ("lr", ctypes.c_double),
                ("applied", _I32))
+_Copies = _sized(("in_place", ctypes.c_uint64), ("read", ctypes.c_uint64),
+                 ("written", ctypes.c_uint64))
 _CallInfo = _sized(("results", _Size), ("copied", _Size), ("passed", _Size),
-                   ("bases", _Size), ("plans", _Size), ("is_new", _I32))
+                   ("bases", _Size), ("plans", _Size), ("is_new", _I32),
+                   ("in_place", _Size))
 # struct penstock_tensor
 _Result = _sized(("tensor", _Tensor), ("operand", _I32), ("moved", _I32))
 
@@ -176,6 +181,7 @@ def load(path=NAME):
                 ("swap", i, [_P, text, text, ctypes.POINTER(_Option), _Size,
                              e]),
                 ("session_bytes", _Size, [_P]),
+                ("session_copies", i, [_P, ctypes.POINTER(_Copies), e]),
                 ("program_open", i, [text, _Size, config, handle, e]),
                 ("call", i, [_P, ctypes.POINTER(_Operand), _Size,
                              ctypes.POINTER(_CallInfo), e]),
@@ -717,6 +723,13 @@ class Session(_Closes):
         """Bytes of memory that were planned for the ranks of this process."""
         return _library.penstock_session_bytes(self._handle)
 
+    def copies(self):
+        """Returns Copies: bytes that the last call read in place, copied from
+        arrays, and copied to arrays."""
+        c = _Copies()
+        _call("session_copies", self._handle, ctypes.byref(c))
+        return Copies(c.in_place, c.read, c.written)
+
     def close(self):
         _library.penstock_session_free(self._handle)
         self._handle, self._model._session = _P(), None
@@ -763,7 +776,7 @@ class Program(_Closes):
         info = _CallInfo()
         _call("call", self._handle, rows, len(operands), ctypes.byref(info))
         self.last = Call(info.copied, info.passed, info.bases, info.plans,
-                         bool(info.is_new))
+                         bool(info.is_new), info.in_place)
         return [self._result("result", i) for i in range(info.results)]
 
     def operand(self, name):

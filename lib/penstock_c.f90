@@ -65,6 +65,12 @@ module penstock_c
         type(c_ptr) :: stages
     end type
 
+    ! bytes that the last call of a session has moved
+    type, bind(c) :: penstock_copies
+        integer(c_size_t) :: size
+        integer(c_int64_t) :: in_place, read, written
+    end type
+
     type, bind(c) :: c_step
         integer(c_size_t) :: size
         integer(c_int64_t) :: step
@@ -312,6 +318,14 @@ module penstock_c
             type(c_ptr), value :: session
             character(c_char), intent(in) :: folder(*)
             integer(c_int64_t), intent(out) :: step
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_session_copies(session, ret, error) &
+            bind(c, name='penstock_session_copies') result(code)
+            import
+            type(c_ptr), value :: session
+            type(penstock_copies), intent(inout) :: ret
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function

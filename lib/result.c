@@ -81,12 +81,13 @@ static bool describe_view(const penstock_program *p,
     return true;
 }
 
-/* Copies a new result to memory of the program, with the strides and the offset
- * that it has in eager mode. */
-static enum pst_status copy_new(const penstock_program *p, unsigned index,
-                                const struct pst_alias_program_place *place,
-                                struct penstock_tensor *ret,
-                                struct pst_diag *diag)
+/* Describes a new result, with the strides and the offset that it has in eager
+ * mode: in the memory that the program has it in, if they are those of that,
+ * else in a copy. */
+static enum pst_status describe_new(const penstock_program *p, unsigned index,
+                                    const struct pst_alias_program_place *place,
+                                    struct penstock_tensor *ret,
+                                    struct pst_diag *diag)
 {
     const size_t item = pst_dtype_size(place->meta.dtype);
     const size_t bytes = pst_size_add(pst_size_mul((size_t)place->offset, item),
@@ -94,6 +95,11 @@ static enum pst_status copy_new(const penstock_program *p, unsigned index,
     struct pstl_given *given = &p->returns[index];
     struct pst_meta from = place->meta;
 
+    if (place->offset == 0 && pst_meta_is_contiguous(&place->meta)) {
+        *ret =
+            describe_tensor(&place->meta, p->result.returns[index], 0, given);
+        return PST_OK;
+    }
     if (given->copy == NULL)
         given->copy = pst_calloc(TAG, 1, pst_size_add(bytes, 1));
     if (given->copy == NULL)
@@ -123,7 +129,7 @@ int penstock_result(penstock_program *program, size_t index,
     }
     place = &program->result.bound->returns[index];
     if (!describe_view(program, place, &program->returns[index], &tensor))
-        status = copy_new(program, (unsigned)index, place, &tensor, &diag);
+        status = describe_new(program, (unsigned)index, place, &tensor, &diag);
     if (status == PST_OK)
         pstl_write_struct(&tensor, ret, sizeof(tensor));
     return pstl_program_release(program, status, &diag, error);

@@ -289,6 +289,7 @@ static enum pst_status make_options(struct penstock_session *s,
         return status;
     pstd_set_batch(&s->options, &s->batch);
     s->options.keep_outputs = false;
+    s->options.lends_inputs = true;
     return pstd_set_side_by_side(s->batch.plan, &s->options, diag);
 }
 
@@ -459,6 +460,31 @@ size_t penstock_session_count(const penstock_session *session,
     default:
         return 0;
     }
+}
+
+int penstock_session_copies(penstock_session *session,
+                            struct penstock_copies *ret,
+                            struct penstock_error *error)
+{
+    struct penstock_copies copies = {.size = sizeof(copies)};
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pstl_check_struct("ret", ret, &diag);
+    if (status == PST_OK && session == NULL)
+        status =
+            pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "the session is NULL");
+    if (status == PST_OK)
+        status = pstl_acquire(&session->busy, "session", &diag);
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    copies.in_place = atomic_load(&session->copies.in_place);
+    copies.read = atomic_load(&session->copies.read);
+    copies.written = atomic_load(&session->copies.written);
+    pstl_release(&session->busy);
+    pstl_write_struct(&copies, ret, sizeof(copies));
+    return 0;
 }
 
 size_t penstock_session_bytes(const penstock_session *session)

@@ -44,13 +44,15 @@ static struct pst_meta whole_of(const struct pstl_tensor *t)
 }
 
 /* Finds a parameter or buffer by name, checks the caller's tensor for it, and
- * allocates memory for a contiguous copy. reads: every rank gives a tensor to
- * read from; else rank 0 gives one to write to. */
+ * sets *ret_at to where the ranks have or want it: in the caller's memory if
+ * that is contiguous and no other process takes part, else in a new buffer,
+ * which *ret_copy owns. reads: every rank gives a tensor to read from; else
+ * rank 0 gives one to write to. */
 static enum pst_status view_state(const penstock_session *s, const char *name,
                                   const DLTensor *given, bool reads,
                                   const struct pstl_tensor **ret_tensor,
                                   struct pstl_view *ret, void **ret_copy,
-                                  struct pst_diag *diag)
+                                  void **ret_at, struct pst_diag *diag)
 {
     enum pst_status status = find_tensor(s, name, ret_tensor, diag);
 
@@ -58,7 +60,11 @@ static enum pst_status view_state(const penstock_session *s, const char *name,
         status = pstl_view_make(*ret_tensor, given, !reads, ret, diag);
     if (status != PST_OK)
         return status;
-    *ret_copy = pst_alloc(TAG, pst_meta_bytes(&(*ret_tensor)->meta));
+    *ret_at = ret->data;
+    if (s->transport->ops->one_process && pst_meta_is_contiguous(&ret->meta) &&
+        (!reads || ret->meta.dtype != PST_BOOL))
+        return PST_OK;
+    *ret_at = *ret_copy = pst_alloc(TAG, pst_meta_bytes(&(*ret_tensor)->meta));
     return *ret_copy != NULL
                ? PST_OK
                : pst_diag_nomem(diag, pst_meta_bytes(&(*ret_tensor)->meta));
@@ -80,24 +86,27 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
                                       enum pst_status before,
                                       struct pst_diag *diag)
 {
-    const struct pstl_tensor *tensor;
-    struct pstl_view view;
-    void *copy = NULL;
+    const struct pstl_tensor *tensor = NULL;
+    struct pstl_view view = {0};
+    void *copy = NULL, *at = NULL;
     enum pst_status status = before;
 
     if (status == PST_OK)
-        status = view_state(s, name, dst, false, &tensor, &view, &copy, diag);
+        status =
+            view_state(s, name, dst, false, &tensor, &view, &copy, &at, diag);
     if (status == PST_OK && fetch == pst_engine_fetch_grad && !tensor->trained)
         status = refuse_untrained(name, diag);
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
-        status = fetch(s->engine, tensor->index, pstl_is_first(s) ? copy : NULL,
-                       diag);
+        status =
+            fetch(s->engine, tensor->index, pstl_is_first(s) ? at : NULL, diag);
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && pstl_is_first(s)) {
         const struct pst_meta whole = whole_of(tensor);
 
-        pst_copy_strided(&whole, copy, &view.meta, view.data);
+        if (copy != NULL)
+            pst_copy_strided(&whole, copy, &view.meta, view.data);
+        atomic_fetch_add(&s->copies.written, pst_meta_bytes(&whole));
     }
     pst_free(copy);
     return status;
@@ -154,25 +163,29 @@ static enum pst_status set(penstock_session *s, const char *name,
                            const DLTensor *src, write_fn write,
                            enum pst_status before, struct pst_diag *diag)
 {
-    const struct pstl_tensor *tensor;
-    struct pstl_view view;
-    void *copy = NULL;
+    const struct pstl_tensor *tensor = NULL;
+    struct pstl_view view = {0};
+    void *copy = NULL, *at = NULL;
     enum pst_status status = before;
 
     if (status == PST_OK)
-        status = view_state(s, name, src, true, &tensor, &view, &copy, diag);
+        status =
+            view_state(s, name, src, true, &tensor, &view, &copy, &at, diag);
     if (status == PST_OK && write != pst_engine_write_param && !tensor->trained)
         status = refuse_untrained(name, diag);
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK) {
         const struct pst_meta whole = whole_of(tensor);
 
-        pstl_view_read(&view.meta, view.data, &whole, copy);
-        status = pstl_check_same(s, name, copy, pst_meta_bytes(&whole), diag);
+        if (copy != NULL)
+            pstl_view_read(&view.meta, view.data, &whole, copy);
+        status = pstl_check_same(s, name, at, pst_meta_bytes(&whole), diag);
     }
     if (status == PST_OK)
         status = pst_transport_agree(
-            s->transport, write(s->engine, tensor->index, copy, diag), diag);
+            s->transport, write(s->engine, tensor->index, at, diag), diag);
+    if (status == PST_OK)
+        atomic_fetch_add(&s->copies.read, pst_meta_bytes(&tensor->meta));
     pst_free(copy);
     return status;
 }

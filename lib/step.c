@@ -28,26 +28,60 @@ static const struct pst_plan *plan_of(const struct penstock_session *s,
     return is_tail ? b->tail : b->plan;
 }
 
-static enum pst_status fill_from_view(const struct penstock_session *s,
-                                      unsigned microbatch, unsigned input,
-                                      void *dst, struct pst_diag *diag)
+/* Returns the address of a microbatch's part of the caller's tensor; *ret: its
+ * sizes, contiguous. */
+static const char *part_of(const struct penstock_session *s,
+                           unsigned microbatch, unsigned input,
+                           const struct pst_meta **ret)
 {
     const struct pstl_view *view = &s->views[input];
     const int dim = s->batch.plan->inputs.at[input].chunk;
-    const struct pst_plan *plan;
-    int64_t row, offset = 0;
+    int64_t row;
 
-    plan = plan_of(s, microbatch, input, &row);
-    if (view->data == NULL)
+    *ret = &plan_of(s, microbatch, input, &row)->inputs.at[input].meta;
+    return dim < 0 ? view->data
+                   : view->data + row * view->meta.stride[dim] *
+                                      (int64_t)pst_dtype_size(view->meta.dtype);
+}
+
+static enum pst_status fill_from_view(struct penstock_session *s,
+                                      unsigned microbatch, unsigned input,
+                                      void *dst, struct pst_diag *diag)
+{
+    const struct pst_meta *meta;
+    const char *from;
+
+    if (s->views[input].data == NULL)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "input '%s' is read here, and was not checked",
                             s->inputs[input].name);
-    if (dim >= 0)
-        offset = row * view->meta.stride[dim] *
-                 (int64_t)pst_dtype_size(view->meta.dtype);
-    pstl_view_read(&view->meta, view->data + offset,
-                   &plan->inputs.at[input].meta, dst);
+    from = part_of(s, microbatch, input, &meta);
+    pstl_view_read(&s->views[input].meta, from, meta, dst);
+    atomic_fetch_add(&s->copies.read, pst_meta_bytes(meta));
     return PST_OK;
+}
+
+/* A pst_lend_fn: the caller's memory, if a microbatch's part is as the engine
+ * reads it. Bytes of the caller's bool may be no valid values. */
+static const void *lend_view(void *ctx, unsigned microbatch, unsigned input)
+{
+    struct penstock_session *s = ctx;
+    const struct pstl_view *view = &s->views[input];
+    const struct pst_meta *meta;
+    struct pst_meta part;
+    const char *from;
+
+    if (view->data == NULL || view->meta.dtype == PST_BOOL)
+        return NULL;
+    from = part_of(s, microbatch, input, &meta);
+    part = *meta;
+    for (unsigned d = 0; d < part.rank; d++)
+        part.stride[d] = view->meta.stride[d];
+    if (!pst_meta_is_contiguous(&part) ||
+        (uintptr_t)from % pst_dtype_size(part.dtype) != 0)
+        return NULL;
+    atomic_fetch_add(&s->copies.in_place, pst_meta_bytes(&part));
+    return from;
 }
 
 static enum pst_status fill_by_callback(const struct pstl_source *source,
@@ -125,6 +159,8 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
                                  source->refused->text);
         pst_engine_refuse(engine, source->refused);
     }
+    if (source->fn == NULL && source->mean == NULL)
+        pst_engine_lend(engine, lend_view, source->session);
     ret->applied = true; /* the engine says otherwise if it has decided */
     status =
         source->holds

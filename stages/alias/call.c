@@ -38,6 +38,7 @@ struct filling {
     const struct entry *entry;
     const struct pst_alias_program_operand *operands;
     const struct pst_call_storage *storages;
+    size_t in_place; /* bytes that the step has read in the storages */
 };
 
 static void entry_free(struct entry *e)
@@ -202,27 +203,21 @@ static void copy_values(void *dst, const char *from,
     pst_bytes_to_values(meta->dtype, dst, bytes);
 }
 
-static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
-                                  unsigned input, void *dst,
-                                  struct pst_diag *diag)
+/* Returns where the caller has the bytes of an input; NULL: no operand is
+ * called like it. */
+static const char *find_source(const struct filling *f, unsigned input)
 {
-    const struct filling *f = ctx;
     const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
     const struct pst_alias_program_bound *bound = f->entry->bound;
     const struct pst_alias *alias = &bound->alias;
     int64_t begin, end;
     char name[32];
 
-    (void)step;
-    (void)microbatch;
     for (unsigned b = 0; b < alias->n_bases; b++) {
         pst_alias_program_input_name(true, b, name);
-        if (strcmp(in->name, name) != 0)
-            continue;
-        copy_values(
-            dst, address_of(f, alias->bases[b].storage, alias->bases[b].begin),
-            &in->meta);
-        return PST_OK;
+        if (strcmp(in->name, name) == 0)
+            return address_of(f, alias->bases[b].storage,
+                              alias->bases[b].begin);
     }
     for (unsigned i = 0; i < alias->n; i++) {
         const struct pst_alias_operand *o = &bound->operands[i].as;
@@ -231,11 +226,42 @@ static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
         if (strcmp(in->name, name) != 0)
             continue;
         pst_alias_program_range(o, bound->absolute, &begin, &end);
-        copy_values(dst, address_of(f, o->storage, begin), &in->meta);
-        return PST_OK;
+        return address_of(f, o->storage, begin);
     }
-    return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no operand is called \"%s\"",
-                        in->name);
+    return NULL;
+}
+
+static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
+                                  unsigned input, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct filling *f = ctx;
+    const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
+    const char *from = find_source(f, input);
+
+    (void)step;
+    (void)microbatch;
+    if (from == NULL)
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "no operand is called \"%s\"", in->name);
+    copy_values(dst, from, &in->meta);
+    return PST_OK;
+}
+
+/* A pst_lend_fn. What the call writes to storages is written after the step.
+ * Bytes of the caller's bool may be no valid values. */
+static const void *lend_input(void *ctx, unsigned microbatch, unsigned input)
+{
+    struct filling *f = ctx;
+    const struct pst_meta *meta = &f->entry->plan->inputs.at[input].meta;
+    const char *from = find_source(f, input);
+
+    (void)microbatch;
+    if (from == NULL || meta->dtype == PST_BOOL ||
+        (uintptr_t)from % pst_dtype_size(meta->dtype) != 0)
+        return NULL;
+    f->in_place += pst_meta_bytes(meta);
+    return from;
 }
 
 /* --- plans ---------------------------------------------------------------- */
@@ -320,7 +346,8 @@ static enum pst_status make_engine(const struct pst_caller *caller,
                                          .train = caller->options->train,
                                          .keep_outputs = true,
                                          .threads = 1,
-                                         .ranks = 1};
+                                         .ranks = 1,
+                                         .lends_inputs = true};
     enum pst_status status = pst_model_new(&e->model, diag);
 
     if (status != PST_OK)
@@ -453,9 +480,11 @@ static enum pst_status run_step(struct pst_caller *caller, struct entry *e,
 
     pst_dump_free(caller->dump);
     caller->dump = NULL;
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        pst_engine_lend(e->engine, lend_input, f);
         status = pst_engine_step(e->engine, e->calls, fill_input, f, 0, &result,
                                  diag);
+    }
     if (status == PST_OK)
         status = fetch_results(caller, e, diag);
     if (status != PST_OK || !caller->options->train)
@@ -486,7 +515,7 @@ enum pst_status pst_caller_call(
     unsigned n_operands, const struct pst_call_storage *storages,
     unsigned n_storages, struct pst_call_result *ret, struct pst_diag *diag)
 {
-    struct filling f = {NULL, operands, storages};
+    struct filling f = {.operands = operands, .storages = storages};
     struct pst_alias_operand *as = pst_calloc(TAG, n_operands + 1, sizeof(*as));
     enum pst_status status = PST_OK;
     struct entry *e = NULL;
@@ -527,6 +556,7 @@ enum pst_status pst_caller_call(
     e->used = ++caller->clock;
     ret->bound = e->bound;
     ret->returns = e->returns;
+    ret->in_place = f.in_place;
     ret->copied = write_back(e, &f);
     if (caller->leaves != NULL && caller->dump != NULL)
         pst_alias_leaves_step(caller->leaves, operands, n_operands, storages,

@@ -32,8 +32,9 @@ struct pst_call_result {
      * storage of the caller's. Never NULL for i = 0, for a new storage, and for
      * a storage with a leaf, which the optimizer may have updated since. */
     void *const *returns;
-    bool is_new;   /* a new plan was made */
-    size_t copied; /* bytes written to storages */
+    bool is_new;     /* a new plan was made */
+    size_t copied;   /* bytes written to storages */
+    size_t in_place; /* bytes of operands that were read without a copy */
 };
 
 /* Borrows program and options. */

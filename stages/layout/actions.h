@@ -35,6 +35,10 @@ struct pst_instr {
     const struct pst_residency_event *event;
     void *to;
     const void *from; /* COPY: source */
+    /* FILL of an input that may be lent (rank/lend.h): 1 + its index in the
+     * stage's graph, and the addresses by which actions read it */
+    unsigned own, n_cells;
+    unsigned char ***cells;
     /* FILL; COPY: bytes to copy; 0: copies elements by from_meta and to_meta */
     size_t bytes;
     const struct pst_meta *from_meta, *to_meta;

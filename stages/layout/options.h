@@ -19,6 +19,10 @@ struct pst_rates;
 typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
                                        unsigned microbatch, unsigned input,
                                        void *dst, struct pst_diag *diag);
+/* Returns where the caller has the same bytes, contiguous, each element aligned
+ * to its size; NULL: they have to be copied. Any thread, several at a time. */
+typedef const void *(*pst_lend_fn)(void *ctx, unsigned microbatch,
+                                   unsigned input);
 
 /* Sets ret to the weights of a step's microbatches for gradients and losses;
  * they need not sum to 1. Called on rank 0 only. */
@@ -108,6 +112,9 @@ struct pst_exec_options {
     /* Text of --device, with the devices of all ranks; NULL: all have `device`.
      * Ranks compare it, since kinds of devices differ in the last bits. */
     const char *devices;
+    /* Inputs may be lent for a step (pst_engine_lend), on devices whose memory
+     * is the host's. */
+    bool lends_inputs;
     bool no_fallback; /* refuse calls that the device leaves to the host */
     /* Do not copy buffers before a step. A failed step may leave them half
      * changed, so the engine must not be used after it. */

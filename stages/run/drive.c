@@ -372,6 +372,8 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_rank_set_diag(engine->ranks[i], diag);
         pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control, trace);
+        if (!engine->grid->options.scatter || pst_engine_is_zero(engine))
+            pst_rank_lend(engine->ranks[i], engine->lend, engine->lend_ctx);
         if (engine->holds)
             pst_rank_hold(engine->ranks[i]);
     }
@@ -379,6 +381,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
         pst_rank_note_fault(engine->ranks[0], engine->fault_error,
                             engine->fault_text);
     engine->fault_text[0] = '\0';
+    engine->lend = NULL;
     engine->new_grads = false;
     return run_ranks(engine, diag);
 }
@@ -450,6 +453,12 @@ enum pst_status pst_engine_update(struct pst_engine *engine, double *ret_norm,
     *ret_norm = decision->norm;
     engine->updates++;
     return PST_OK;
+}
+
+void pst_engine_lend(struct pst_engine *engine, pst_lend_fn lend, void *ctx)
+{
+    engine->lend = lend;
+    engine->lend_ctx = ctx;
 }
 
 void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why)

@@ -55,6 +55,8 @@ struct pst_engine {
     char fault_text[600];
     enum pst_error fault_error; /* error of fault_text */
     struct pst_source source;
+    pst_lend_fn lend; /* for the next step; NULL: no input is lent */
+    void *lend_ctx;
     bool holds;     /* the next step ends without an update */
     bool new_grads; /* gradients were set since the last step */
     /* time since the last progress, without the time in which the host was

@@ -167,6 +167,11 @@ enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
  * first. Rank 0 decides. */
 void pst_engine_limit(struct pst_engine *engine, double loss, double norm);
 
+/* Lets the next step read those inputs of local ranks in place that `lend`
+ * returns, for all of that step; others are filled. Needs
+ * options.lends_inputs. */
+void pst_engine_lend(struct pst_engine *engine, pst_lend_fn lend, void *ctx);
+
 /* Makes the next step fail on all ranks with this error; the step changes
  * nothing. For a rank that cannot take part in a step that the others have
  * begun. why->error is not PST_E_NONE. */

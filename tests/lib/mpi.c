@@ -421,6 +421,7 @@ static void options_differ(const char *path, int rank)
     good(penstock_open(path, NULL, &model, &error));
     require(penstock_session_new(model, &config, &session, &error) ==
             PENSTOCK_ERR_MISMATCH);
+    require(strstr(error.text, "\"schedule\"") != NULL);
     penstock_close(model);
 }
 

@@ -52,6 +52,7 @@ enum pst_status pstd_evaluator_options(struct pstd_evaluator *e,
     ret->no_undo = true; /* each pass begins with the current values */
     ret->side_by_side = training->side_by_side;
     ret->flights = training->flights;
+    ret->lends_inputs = training->lends_inputs;
     return PST_OK;
 }
 

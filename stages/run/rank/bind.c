@@ -3,6 +3,7 @@
 
 #include "stages/compile/memplan.h"
 #include "stages/layout/memory/residency.h"
+#include "stages/run/rank/lend.h"
 
 /* State while one action is bound. */
 struct binder {
@@ -11,6 +12,8 @@ struct binder {
     struct pst_rank_action *x;
     const struct pst_program *program; /* program of the acting stage */
     unsigned cap;                      /* capacity of x->instrs */
+    /* regions of inputs that may be lent (lend.h) */
+    unsigned n_own;
 };
 
 static struct pst_instr *add_instr(struct binder *b, enum pst_instr_kind kind)
@@ -39,13 +42,16 @@ static unsigned char *address_of(const struct binder *b, struct pst_loc loc)
 
 /* --- instructions --------------------------------------------------------- */
 
-static void add_fill(struct binder *b, unsigned input, void *to, size_t bytes)
+/* own: as in struct pst_instr; 0: the input cannot be lent. */
+static void add_fill(struct binder *b, unsigned input, unsigned own, void *to,
+                     size_t bytes)
 {
     struct pst_instr *instr = add_instr(b, PST_INSTR_FILL);
 
     if (instr == NULL)
         return;
     instr->index = input;
+    instr->own = own;
     instr->to = to;
     instr->bytes = bytes;
 }
@@ -86,6 +92,12 @@ static void add_start(struct binder *b, const struct pst_edge *edge,
         address_of(b, pst_program_loc(b->program, input)), &input->meta);
 }
 
+/* True if input i of the stage's graph may be lent. */
+static bool lends_input(const struct binder *b, size_t i)
+{
+    return b->n_own > 0 && pst_input_is_free(b->program, (unsigned)i);
+}
+
 static void add_fills(struct binder *b)
 {
     const struct pst_plan *plan = b->binding->role->plan;
@@ -97,7 +109,7 @@ static void add_fills(struct binder *b)
         const unsigned index = stage->inputs[i].index;
 
         if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
-            add_fill(b, index,
+            add_fill(b, index, lends_input(b, i) ? (unsigned)i + 1 : 0,
                      address_of(b, pst_program_loc(b->program, input)),
                      pst_meta_bytes(&input->meta));
         else if (plan->edges.at[index].carries != NULL &&
@@ -221,7 +233,7 @@ static enum pst_status add_kept(struct binder *b, size_t i)
 
     extend_reach(b, to + pst_meta_bytes(&o->meta));
     if (o->stage < 0) { /* the output is a model input */
-        add_fill(b, o->output, to, pst_meta_bytes(&o->meta));
+        add_fill(b, o->output, 0, to, pst_meta_bytes(&o->meta));
         return PST_OK;
     }
     return add_kept_value(b, output_value(b, o), to);
@@ -381,7 +393,8 @@ static enum pst_status set_bases(struct binder *b)
     struct pst_rank_action *x = b->x;
     const unsigned n = b->binding->layout->stages[x->a.stage].n_pools;
 
-    x->base = pst_arena_calloc(b->binding->heap, n, sizeof(*x->base));
+    x->base =
+        pst_arena_calloc(b->binding->heap, n + b->n_own, sizeof(*x->base));
     if (x->base == NULL)
         return pst_diag_nomem(b->binding->diag, n * sizeof(*x->base));
     x->base[PST_R_FIXED] = b->binding->device->mem.base;
@@ -391,6 +404,11 @@ static enum pst_status set_bases(struct binder *b)
         x->base[k] =
             pst_layout_address(b->binding->layout, b->binding->device->mem.base,
                                x->a.stage, (struct pst_loc){k, 0}, x->slot[k]);
+    for (unsigned i = 0; i < b->n_own; i++)
+        if (pst_input_is_free(b->program, i))
+            x->base[n + i] =
+                address_of(b, pst_program_loc(b->program,
+                                              b->program->graph->inputs.at[i]));
     return PST_OK;
 }
 
@@ -459,6 +477,12 @@ static enum pst_status add_compute(struct binder *b)
     }
 }
 
+static bool lends_inputs(const struct pst_binding *with)
+{
+    return with->role->options.lends_inputs &&
+           with->device->mem.device->space == PST_SPACE_HOST;
+}
+
 static enum pst_status bind_action(struct binder *b)
 {
     const struct pst_action *a = &b->x->a;
@@ -470,6 +494,13 @@ static enum pst_status bind_action(struct binder *b)
             pst_param_reduction_find(b->binding->reductions, a->param);
     if (a->microbatch < 0)
         return PST_OK;
+    b->program = pst_layout_program(b->binding->layout, b->binding->role,
+                                    a->stage, a->microbatch);
+    if (a->kind <= PST_ACT_W && lends_inputs(b->binding)) {
+        b->n_own = (unsigned)b->program->graph->inputs.n;
+        pst_inputs_redirect((struct pst_program *)b->program,
+                            b->binding->layout->stages[a->stage].n_pools);
+    }
     status = a->kind <= PST_ACT_W ? set_bases(b) : PST_OK;
     if (status == PST_OK)
         status = set_waits(b);
@@ -480,8 +511,6 @@ static enum pst_status bind_action(struct binder *b)
             pst_channel_of(b->binding->channels, a, &channel, b->binding->diag);
     if (status != PST_OK)
         return status;
-    b->program = pst_layout_program(b->binding->layout, b->binding->role,
-                                    a->stage, a->microbatch);
     b->cap = count_instrs(b, channel);
     b->x->instrs =
         pst_arena_calloc(b->binding->heap, b->cap + 1, sizeof(*b->x->instrs));
@@ -501,6 +530,15 @@ enum pst_status pst_bind_instrs(const struct pst_binding *with)
 
         status = bind_action(&b);
         number += b.x->a.kind <= PST_ACT_W;
+    }
+    for (unsigned i = 0; i < with->actions->n && status == PST_OK; i++) {
+        const struct pst_action *a = &with->actions->at[i].a;
+
+        if (lends_inputs(with) && a->kind == PST_ACT_F && a->microbatch >= 0 &&
+            !pst_inputs_link(with->actions, i,
+                             with->layout->stages[a->stage].n_pools,
+                             with->heap))
+            status = pst_diag_nomem(with->diag, sizeof(void *));
     }
     return status;
 }

@@ -49,6 +49,8 @@ void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag);
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control,
                     const struct pst_trace_order *trace);
+/* Lets the step that was begun read inputs in place (pst_engine_lend). */
+void pst_rank_lend(struct pst_rank *r, pst_lend_fn lend, void *ctx);
 /* Lets the step that was begun end without an update. pst_rank_resume, once it
  * has ended and is applied, begins that update; pst_rank_advance continues it.
  * new_grads: gradients were set meanwhile, so that the ranks report their

@@ -160,11 +160,33 @@ static void prepare_stages(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
+/* Lets the actions that read the input read it where the caller has it, or, if
+ * that lends nothing, in its slot. Returns true in the first case. */
+static bool lend_input(struct pst_rank *r, const struct pst_action *a,
+                       const struct pst_instr *instr)
+{
+    const void *lent =
+        r->step.lend != NULL && instr->n_cells > 0
+            ? r->step.lend(r->step.lend_ctx,
+                           r->plan.role.first_mb + (unsigned)a->microbatch,
+                           instr->index)
+            : NULL;
+
+    for (unsigned i = 0; i < instr->n_cells; i++)
+        *instr->cells[i] = lent != NULL ? (unsigned char *)lent : instr->to;
+    if (lent != NULL && pst_trace_wants(&r->step.trace, &r->plan.role, a))
+        pst_trace_input(&r->step.trace, &r->plan.role, r->device, a,
+                        instr->index, lent);
+    return lent != NULL;
+}
+
 static void fill_input(struct pst_rank *r, const struct pst_action *a,
                        const struct pst_instr *instr)
 {
     struct pst_diag diag;
 
+    if (lend_input(r, a, instr))
+        return;
     pst_diag_init(&diag);
     /* The status is ignored: the end of the step reports a device failure. */
     (void)pst_device_await(&r->device->mem, &r->step.filled);
@@ -424,6 +446,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.number = step;
     r->step.fill = fill;
     r->step.fill_ctx = fill_ctx;
+    r->step.lend = NULL;
     r->step.control = control;
     r->step.holds = r->step.reports_again = false;
     r->step.error = PST_E_NONE;
@@ -439,6 +462,12 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     pst_update_save(&r->plan.layout, r->device);
     pst_trace_begin(&r->step.trace, trace);
     pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout, r->device);
+}
+
+void pst_rank_lend(struct pst_rank *r, pst_lend_fn lend, void *ctx)
+{
+    r->step.lend = lend;
+    r->step.lend_ctx = ctx;
 }
 
 void pst_rank_hold(struct pst_rank *r)

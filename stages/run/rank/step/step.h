@@ -31,6 +31,8 @@ struct pst_step {
     uint64_t number;
     pst_fill_fn fill; /* fills inputs of the model */
     void *fill_ctx;
+    pst_lend_fn lend; /* inputs that are read in place; NULL: none */
+    void *lend_ctx;
     unsigned control; /* commands requested by this process, as bits */
     bool holds;       /* ends without an update, which pst_rank_resume makes */
     bool reports_again; /* after the end; the times are reported already */
