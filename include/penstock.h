@@ -31,6 +31,12 @@
  * copied once, between the library's memory and the caller's. Bool tensors have
  * PENSTOCK_DL_BOOL or 8-bit unsigned integers.
  *
+ * Complex numbers: a complex64 or complex128 tensor of the model is one of
+ * float32 or float64 with the real and the imaginary part along a last
+ * dimension of 2, and inputs, outputs and their gradients are described like
+ * that. Any such tensor may be given as kDLComplex, too, of 64 or 128 bits and
+ * without that dimension, and the other way round.
+ *
  * Threads: any thread may use a session, but only one at a time: a call of a
  * second one returns PENSTOCK_ERR_BUSY. Any number of threads may read the
  * descriptions of a model at the same time. Different sessions may be used at

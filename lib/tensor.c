@@ -161,15 +161,29 @@ static enum pst_status check_device(const struct pstl_tensor *want,
                         (int)kDLCPU);
 }
 
-enum pst_status pstl_view_make(const struct pstl_tensor *want,
+/* True if a tensor of real numbers, whose last dimension has the real and the
+ * imaginary part, may be given as one of complex numbers, or the other way
+ * round. */
+static bool may_be_complex(const struct pst_meta *meta)
+{
+    return (meta->dtype == PST_F32 || meta->dtype == PST_F64) &&
+           meta->rank > 0 && meta->size[meta->rank - 1] == 2;
+}
+
+enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
                                const DLTensor *given, bool writes,
                                struct pstl_view *ret, struct pst_diag *diag)
 {
+    struct pstl_tensor as = *wanted;
+    const struct pstl_tensor *want = &as;
     struct pst_meta meta = want->meta;
     const enum pst_status status = check_device(want, given, diag);
 
     if (status != PST_OK)
         return status;
+    if (may_be_complex(&meta) &&
+        (given->dtype.code == kDLComplex || given->ndim == (int)meta.rank))
+        as.is_complex = given->dtype.code == kDLComplex;
     pst_meta_set_contiguous(&meta);
     if (!has_dtype(want, given->dtype) || !has_shape(want, given))
         return fail_mismatch(want, given, diag);
@@ -215,14 +229,61 @@ static enum pst_status find_dtype(struct pstl_tensor *want,
     return PST_ERR_SHAPE;
 }
 
+/* A tensor of complex numbers as one of real numbers. */
+struct parts {
+    DLTensor tensor;
+    int64_t shape[PST_MAX_RANK + 1], strides[PST_MAX_RANK + 1];
+};
+
+/* Sets *ret to the real and imaginary parts of a tensor of complex numbers,
+ * along an additional last dimension. False: it has too many dimensions, or
+ * strides beyond any memory. */
+static bool take_parts(const DLTensor *given, struct parts *ret)
+{
+    const int32_t n = given->ndim;
+    int64_t stride = 1;
+
+    if (n < 0 || n >= PST_MAX_RANK || (n > 0 && given->shape == NULL))
+        return false;
+    ret->tensor = *given;
+    ret->tensor.dtype.code = kDLFloat;
+    ret->tensor.dtype.bits /= 2;
+    ret->tensor.ndim = n + 1;
+    ret->tensor.shape = ret->shape;
+    ret->tensor.strides = ret->strides;
+    ret->shape[n] = 2;
+    ret->strides[n] = 1;
+    for (int32_t d = n; d-- > 0;) {
+        ret->shape[d] = given->shape[d];
+        if (given->strides != NULL)
+            stride = given->strides[d];
+        if (PST_MUL(stride, 2, &ret->strides[d]) ||
+            (given->strides == NULL &&
+             PST_MUL(stride, PST_MAX(given->shape[d], 1), &stride)))
+            return false;
+    }
+    return true;
+}
+
 enum pst_status pstl_operand_view(const char *name, enum pst_dtype dtype,
                                   const DLTensor *given, struct pstl_view *ret,
                                   struct pst_diag *diag)
 {
     struct pstl_tensor want = {.name = name};
+    struct parts parts;
     uintptr_t end;
     enum pst_status status = check_device(&want, given, diag);
 
+    if (status == PST_OK && given->dtype.code == kDLComplex &&
+        given->dtype.bits >= 64) {
+        if (!take_parts(given, &parts))
+            return fail_unusable(&want,
+                                 "has no shape, more than 7 dimensions "
+                                 "of complex numbers, or strides beyond "
+                                 "any memory",
+                                 diag);
+        given = &parts.tensor;
+    }
     if (status == PST_OK)
         status = find_dtype(&want, dtype, given, diag);
     if (status != PST_OK)

@@ -28,9 +28,10 @@ DLDataType pstl_dtype(const struct pstl_tensor *tensor);
 int32_t pstl_ndim(const struct pstl_tensor *tensor);
 
 /* Checks that a tensor of the caller has device, dtype, shape and memory as
- * `want` needs them, and sets *ret. writes: it is a result, so that no two of
- * its elements may share memory. */
-enum pst_status pstl_view_make(const struct pstl_tensor *want,
+ * `wanted` needs them, and sets *ret. Pairs of real numbers may be complex
+ * numbers, too, and the other way round. writes: it is a result, so that no two
+ * of its elements may share memory. */
+enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
                                const DLTensor *given, bool writes,
                                struct pstl_view *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
