@@ -225,7 +225,7 @@ def programs(penstock):
         total, part = program.call({"a": view[:4], "b": view[2:]})
         assert total.tolist() == [40, 60, 35, 46] and total.operand is None
         assert part.tolist() == [40, 5] and part.operand == "a"
-        assert program.last == (16, 24, 1, 1, True), program.last
+        assert program.last == (16, 24, 1, 1, True, 24), program.last
         assert line.tolist() == [10, 20, 30, 40, 5, 6]
         assert program.operand("b").tolist() == [30, 40, 5, 6]
         part.view[1] = 50
