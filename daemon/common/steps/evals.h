@@ -15,6 +15,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Name of their file in the --checkpoint folder. */
+#define PSTD_EVALS_FILE "evaluations"
+
 struct pstd_eval {
     uint64_t step;
     double loss;

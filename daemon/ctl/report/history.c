@@ -2,7 +2,9 @@
 /* `penstock history`: prints the numbers of each step of a run. */
 #include <inttypes.h>
 #include <math.h>
+#include <sys/stat.h>
 
+#include "daemon/common/steps/evals.h"
 #include "daemon/common/steps/steps.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
@@ -15,6 +17,8 @@ struct printed {
     /* last: newest record; least: record with the smallest loss */
     struct pstd_steps_record last, least;
     uint64_t n;
+    struct pstd_evals evals;
+    size_t eval; /* number of the next evaluation */
 };
 
 static void add_float(struct pst_str *out, float x)
@@ -35,6 +39,54 @@ static bool count_record(void *ctx, const struct pstd_steps_record *r)
     return true;
 }
 
+/* Adds the evaluation of a step, empty fields if there is none, to a row of a
+ * run with evaluations. */
+static void add_evaluation(struct printed *p, uint64_t step)
+{
+    const struct pstd_evals *e = &p->evals;
+    const struct pstd_eval *at = NULL;
+    char text[32];
+
+    while (p->eval < e->n && e->at[p->eval].step < step)
+        p->eval++;
+    if (p->eval < e->n && e->at[p->eval].step == step)
+        at = &e->at[p->eval];
+    for (unsigned i = 0; i < (e->n > 0 ? 1 + e->n_sets : 0); i++) {
+        pst_str_add(&p->text, ",");
+        if (at == NULL)
+            continue;
+        pst_format_f64(i == 0 ? at->loss : at->sets[i - 1], text);
+        pst_str_add(&p->text, text);
+    }
+}
+
+static void add_names(struct printed *p)
+{
+    if (p->evals.n > 0)
+        pst_str_add(&p->text, ",eval");
+    for (unsigned i = 0; p->evals.n > 0 && i < p->evals.n_sets; i++)
+        pst_str_addf(&p->text, ",eval.%s", p->evals.names[i]);
+    pst_str_add(&p->text, "\n");
+}
+
+/* Reads the evaluations beside the history, if the path is a folder that has
+ * them. */
+static enum pst_status read_evaluations(const char *path, struct printed *p,
+                                        struct pst_diag *diag)
+{
+    struct pst_str file = {0};
+    enum pst_status status = PST_OK;
+    struct stat info;
+
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return PST_OK;
+    pst_str_addf(&file, "%s/" PSTD_EVALS_FILE, path);
+    status = file.failed ? pst_diag_nomem(diag, file.len)
+                         : pstd_evals_read(file.text, &p->evals, NULL, diag);
+    pst_str_fini(&file);
+    return status;
+}
+
 static bool print_record(void *ctx, const struct pstd_steps_record *r)
 {
     struct printed *p = ctx;
@@ -47,6 +99,7 @@ static bool print_record(void *ctx, const struct pstd_steps_record *r)
     add_float(&p->text, r->grad_norm);
     pst_str_addf(&p->text, ",%s,%" PRIu32, lr, r->count);
     add_float(&p->text, r->seconds);
+    add_evaluation(p, r->step);
     pst_str_add(&p->text, "\n");
     if (p->text.len < PIECE)
         return !p->text.failed;
@@ -90,11 +143,16 @@ static enum pst_status run_history(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     if (!config->json)
-        pst_str_addf(&p.text, "step,loss,grad_norm,lr,%s,seconds\n",
+        status = read_evaluations(path, &p, diag);
+    if (!config->json) {
+        pst_str_addf(&p.text, "step,loss,grad_norm,lr,%s,seconds",
                      history.head.tokens ? "tokens" : "rows");
-    status =
-        pstd_steps_each(&history, config->json ? count_record : print_record,
-                        &p, &counts, diag);
+        add_names(&p);
+    }
+    if (status == PST_OK)
+        status = pstd_steps_each(&history,
+                                 config->json ? count_record : print_record, &p,
+                                 &counts, diag);
     if (status == PST_OK && p.text.failed)
         status = pst_diag_nomem(diag, PIECE);
     if (status == PST_OK && config->json) {
@@ -108,6 +166,7 @@ static enum pst_status run_history(const struct pstd_config *config,
                           counts.damaged, pst_plural(counts.damaged), path);
     }
     pst_str_fini(&p.text);
+    pstd_evals_fini(&p.evals);
     pstd_steps_close(&history);
     return status;
 }
@@ -124,7 +183,11 @@ const struct pstctl_command pstctl_history = {
     "one of them, also while the job runs. Columns: step, loss, norm of all\n"
     "gradients (empty if no option needs it), learning rate, tokens (rows if "
     "the\n"
-    "model has no tokens) and seconds of the step. --json prints a summary.",
+    "model has no tokens) and seconds of the step; then, in a folder of "
+    "--checkpoint\n"
+    "and if the run was evaluated, the number that decides which evaluation is "
+    "best\n"
+    "(eval) and the losses of named sets (eval.NAME). --json prints a summary.",
     run_history,
     true,
     NULL};

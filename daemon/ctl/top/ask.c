@@ -211,6 +211,23 @@ static void track_step_time(struct pstctl_ask *ask, const pstctl_event *event)
     ask->last = now;
 }
 
+/* Takes an evaluation of a named set; those of more sets than a run can have
+ * are left out. */
+static void take_set(struct pstctl_top_view *v, const pstctl_event *event)
+{
+    const char *name = pstctl_text(event, "set");
+    unsigned i = 0;
+
+    while (name != NULL && i < v->n_sets && strcmp(v->sets[i].name, name) != 0)
+        i++;
+    if (name == NULL || i == PSTD_MAX_SETS)
+        return;
+    if (i == v->n_sets)
+        (void)snprintf(v->sets[v->n_sets++].name, sizeof(v->sets[i].name), "%s",
+                       name);
+    v->sets[i].loss = pstctl_number(event, "loss");
+}
+
 static void handle_event(struct pstctl_ask *ask, struct pstctl_top_view *v,
                          unsigned rank, const pstctl_event *event)
 {
@@ -220,8 +237,12 @@ static void handle_event(struct pstctl_ask *ask, struct pstctl_top_view *v,
     track_step_time(ask, event);
     if (strcmp(event->name, "step") == 0)
         add_loss(v, pstctl_number(event, "loss"));
-    if (strcmp(event->name, "train_begin") == 0)
+    if (strcmp(event->name, "train_begin") == 0) {
         v->eval_loss = v->eval_best = NAN;
+        v->n_sets = 0;
+    }
+    if (strcmp(event->name, "eval_set") == 0)
+        take_set(v, event);
     if (strcmp(event->name, "evaluated") == 0) {
         v->eval_loss = pstctl_number(event, "loss");
         v->eval_best = pstctl_number(event, "best_loss");

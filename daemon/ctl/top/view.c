@@ -238,6 +238,11 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         pstctl_loss(v->eval_best, &line);
         pst_str_add(&line, "  ");
     }
+    for (unsigned i = 0; i < v->n_sets; i++) {
+        pst_str_addf(&line, "%s ", v->sets[i].name);
+        pstctl_loss(v->sets[i].loss, &line);
+        pst_str_add(&line, "  ");
+    }
     if (v->checkpoint > 0)
         pst_str_addf(&line, "checkpoint of step %llu",
                      (unsigned long long)v->checkpoint);

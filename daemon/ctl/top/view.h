@@ -3,6 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_TOP_VIEW_H
 /* The state of a job shown by `penstock top`, and the page made of it. One
  * thread. */
+#include "daemon/common/options/sets.h"
 #include "stages/base/str.h"
 
 #include <stdbool.h>
@@ -38,6 +39,12 @@ struct pstctl_top_view {
     double loss, lr, step_s, tok_s, bubble;
     double eta; /* seconds until the run ends; NaN: unknown */
     double eval_loss, eval_best;
+    /* newest losses of named sets */
+    struct {
+        char name[PSTD_SET_NAME + 1];
+        double loss;
+    } sets[PSTD_MAX_SETS];
+    unsigned n_sets;
     struct pstctl_top_rank rank[PSTCTL_TOP_RANKS];
     /* losses of the newest steps; the newest one is last */
     double losses[PSTCTL_TOP_LOSSES];

@@ -201,7 +201,7 @@ enum pst_status pstd_best_clean(struct pstd_session *s, struct pst_diag *diag)
     struct pst_str path = {0};
     uint64_t step = 0;
     bool anew = false;
-    enum pst_status status = make_path(s, PSTD_BEST_PAST, &path, diag);
+    enum pst_status status = make_path(s, PSTD_EVALS_FILE, &path, diag);
 
     if (status == PST_OK)
         status = check_comparable(s, path.text, &anew, diag);

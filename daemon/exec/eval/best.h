@@ -8,9 +8,8 @@
 #include "daemon/common/steps/evals.h"
 #include "daemon/exec/session.h"
 
-/* Names in the --checkpoint folder. */
+/* A name in the --checkpoint folder. */
 #define PSTD_BEST_FOLDER PST_CHECKPOINT_BEST
-#define PSTD_BEST_PAST   "evaluations"
 
 /* Reads the evaluations in this run's past: none if it is a new run, or if the
  * recorded ones are of other data or of another metric. */

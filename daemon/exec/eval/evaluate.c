@@ -246,7 +246,7 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
         return status;
     if (s->config.checkpoint != NULL) {
         pst_str_addf(&e->best, "%s/" PSTD_BEST_FOLDER, s->config.checkpoint);
-        pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
+        pst_str_addf(&e->file, "%s/" PSTD_EVALS_FILE, s->config.checkpoint);
     }
     status = pstd_eval_make_engine(s, e, diag);
     for (unsigned i = 0; status == PST_OK && i < e->n_sets; i++)

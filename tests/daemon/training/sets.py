@@ -6,8 +6,8 @@ usage: sets.py PENSTOCK BYTEGPT.pt2 TEXT
 
 same      each set has the numbers of a run with that set alone, and the first
           one decides; the training has the bits of a run without evaluations
-seen      status, result, history of evaluations, metrics and TensorBoard have
-          all sets by name
+seen      status, result, history (also as CSV), top, metrics and TensorBoard
+          have all sets by name
 decides   --eval-metric SET/loss
 bits      bits per byte, of bytes and by --token-bytes
 resumed   a killed run that resumes has the same evaluations
@@ -18,6 +18,7 @@ import glob
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 
@@ -25,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
 import tensorboard  # noqa: E402
+import top  # noqa: E402
 
 SEQ, STEPS = 128, 6
 WEB, CODE = ("--eval-data", "web=web.bin"), ("--eval-data", "code=code.bin")
@@ -126,6 +128,16 @@ def seen(b, both):
     assert [[float(x) for x in row.split()] for row in rows] == [
         [step, at["web"]["loss"], at["web"]["loss"], at["code"]["loss"]]
         for step, at in sorted(both.items())], rows
+    lines = b.said("history", "ck-seen").splitlines()
+    assert lines[0].endswith(",seconds,eval,eval.web,eval.code"), lines
+    for step, line in enumerate(lines[1:], 1):
+        cells = line.split(",")[6:]
+        at = both.get(step)
+        assert cells == ["", "", ""] if at is None else [
+            float(x) for x in cells] == [at[""]["loss"], at["web"]["loss"],
+                                         at["code"]["loss"]], (step, line)
+    lines = b.said("history", "log-seen").splitlines()
+    assert lines[0].endswith(",seconds"), lines
     table = json.loads(b.call("runs", "ck-seen", "--json"))["runs"][0]
     assert math.isclose(table["best_eval"], b.result["best_loss"],
                         rel_tol=1e-9), table
@@ -146,6 +158,12 @@ def status(b):
     assert math.isclose(said[1]["loss"], float(job.field(line, "loss")))
     text = b.call("status", "--job", name)
     assert f"evaluated on code at step {said[1]['step']}: loss " in text, text
+    page = top.Terminal(b, 140, 30, "--job", name)
+    losses = r"{:.4f}  code {:.4f}".format(*(x["loss"] for x in said))
+    page.await_page(lambda lines: any(
+        re.search(r"evaluated [\d.]+, best [\d.]+  web [\d.]+  code [\d.]+",
+                  line) and losses in line for line in lines))
+    page.end()
     b.call("stop", "--job", name)
     b.ended(run, code=None)
 
