@@ -16,7 +16,7 @@ enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
     enum pst_status status;
     bool is_new;
 
-    if (strcmp(config->dtype, "bf16") != 0)
+    if (strcmp(config->dtype, "bf16") != 0 && config->autocast == NULL)
         return PST_OK;
     status = pst_rates_ensure(&is_new, &path, diag);
     if (status == PST_OK && is_new) {
@@ -74,6 +74,7 @@ const struct pstctl_command pstctl_calibrate = {
     "--dtype\n"
     "bf16 uses bf16 instructions, or rounds and multiplies in f32. Run it on "
     "an idle\n"
-    "machine. The first use of --dtype bf16 measures by itself. In a job, all\n"
-    "ranks use what rank 0's machine measured.",
+    "machine. The first use of --dtype or --autocast bf16 measures by "
+    "itself. In a\n"
+    "job, all ranks use what rank 0's machine measured.",
     run_calibrate};

@@ -40,9 +40,9 @@ const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
  * (--checkpoint-fallback) that is as new as the checkpoint of this step, which
  * a command has opened in dir. */
 void pstctl_print_second_note(const char *dir, uint64_t step);
-/* Measures this machine if --dtype is bf16 and it never was measured (rates.h),
- * and prints a note about it. Call before access to files is limited
- * (sandbox.h). */
+/* Measures this machine if --dtype or --autocast is bf16 and it never was
+ * measured (rates.h), and prints a note about it. Call before access to files
+ * is limited (sandbox.h). */
 enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the time at which this process began, in microseconds since 1970

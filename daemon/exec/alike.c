@@ -104,7 +104,8 @@ enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
 {
     enum pst_status status = PST_OK;
 
-    if (strcmp(dtype, "bf16") != 0)
+    if (strcmp(dtype, "bf16") != 0 &&
+        (w->plan == NULL || w->plan->autocast == NULL))
         return PST_OK;
     if (w->rank == 0)
         status = ensure_rates(w, diag);

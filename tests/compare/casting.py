@@ -39,6 +39,8 @@ class Casting(torch.fx.Interpreter):
             return out
         if target is torch.ops.aten.to.dtype_layout:
             return args[0].to(kwargs["dtype"])
+        if target is torch.ops.aten.to.device:
+            return args[0].to(args[2])
         args = tuple(torch.device("cuda") if isinstance(a, torch.device) else a
                      for a in args)
         if "device" in kwargs:
@@ -58,7 +60,9 @@ class Casting(torch.fx.Interpreter):
 
     def run_node(self, n):
         out = super().run_node(n)
-        if isinstance(out, torch.Tensor) and n.op == "call_function":
+        # Penstock makes several values of a batch norm.
+        if isinstance(out, torch.Tensor) and n.op == "call_function" and \
+                n.target is not torch.ops.aten.batch_norm.default:
             self.dtypes[n.name] = str(out.dtype).split(".")[-1]
         return out
 

@@ -395,6 +395,40 @@ static void copies(void **state)
     expect(product, false, "fusion", "");
 }
 
+/* A product under autocast: its weight is cast, and its gradient is summed in
+ * f32. */
+static void sums(void **state)
+{
+    static const char text[] =
+        "graph next_id=5 {\n"
+        "  input %x: bf16[2, 4]\n"
+        "  param %w \"w\" grad: f32[3, 4]\n"
+        "  %c: bf16[3, 4] = aten._to_copy.default(%w, dtype=bf16) # - - F "
+        "id=0\n"
+        "  %y: bf16[2, 3] = aten.linear.default(%x, %c) # - - F id=1\n"
+        "  %f: f32[2, 3] = aten._to_copy.default(%y, dtype=f32) # - - F id=2\n"
+        "  %loss: f32[] = aten.mean.default(%f) # - - F id=3\n"
+        "  output user %loss \"0\"\n"
+        "}\n";
+
+    (void)state;
+    if (!pst_rates_use_bf16()) {
+        expect(text, false, "sums", "");
+        return;
+    }
+    expect(text, false, "sums",
+           "-  %grad_y_1: bf16[3, 4] = aten.matmul.default(%grad_y, %x)  # - - "
+           "W id=1\n"
+           "-  %grad_c: f32[3, 4] = aten._to_copy.default(%grad_y_1, "
+           "dtype=f32)  # - - W id=0\n"
+           "-  penstock.accumulate_grad.default(%grad_w, %grad_c)  # - - W "
+           "id=0\n"
+           "+  %grad_y_1: f32[3, 4] = aten.matmul.default(%grad_y, %x)  # - - "
+           "W id=1\n"
+           "+  penstock.accumulate_grad.default(%grad_w, %grad_y_1)  # - - W "
+           "id=0\n");
+}
+
 static void kernels(void **state)
 {
     (void)state;
@@ -526,6 +560,7 @@ int main(void)
         cmocka_unit_test(layouts),
         cmocka_unit_test(sums),
         cmocka_unit_test(copies),
+        cmocka_unit_test(sums),
         cmocka_unit_test(kernels),
         cmocka_unit_test(places),
         cmocka_unit_test(inplace),
