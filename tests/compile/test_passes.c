@@ -340,39 +340,6 @@ static void layouts(void **state)
            "%bf16_5)  # - - W id=1\n");
 }
 
-/* A product whose operands are cast, as --autocast does. */
-static const char autocast[] =
-    "graph next_id=6 {\n"
-    "  input %x: f32[2, 4]\n"
-    "  param %w \"w\" grad: f32[3, 4]\n"
-    "  %xb: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16) # - - F id=0\n"
-    "  %wb: bf16[3, 4] = aten._to_copy.default(%w, dtype=bf16) # - - F id=1\n"
-    "  %y: bf16[2, 3] = aten.linear.default(%xb, %wb) # - - F id=2\n"
-    "  %z: f32[2, 3] = aten._to_copy.default(%y, dtype=f32) # - - F id=3\n"
-    "  %loss: f32[] = aten.mean.default(%z) # - - F id=4\n"
-    "  output user %loss \"0\"\n"
-    "}\n";
-
-/* The gradient of a cast parameter is added in f32, without a bf16 tensor. */
-static void sums(void **state)
-{
-    (void)state;
-    expect(product, true, "sums", "");
-    expect(autocast, false, "sums",
-           !pst_rates_use_bf16()
-               ? ""
-               : "-  %grad_y_1: bf16[3, 4] = aten.matmul.default(%grad_y, %xb)"
-                 "  # - - W id=2\n"
-                 "-  %grad_wb: f32[3, 4] = aten._to_copy.default(%grad_y_1, "
-                 "dtype=f32)  # - - W id=1\n"
-                 "-  penstock.accumulate_grad.default(%grad_w, %grad_wb)  # - "
-                 "- W id=1\n"
-                 "+  %grad_y_1: f32[3, 4] = aten.matmul.default(%grad_y, %xb)"
-                 "  # - - W id=2\n"
-                 "+  penstock.accumulate_grad.default(%grad_w, %grad_y_1)  # "
-                 "- - W id=1\n");
-}
-
 static void copies(void **state)
 {
     (void)state;
@@ -558,7 +525,6 @@ int main(void)
         cmocka_unit_test(buffers),
         cmocka_unit_test(heads),
         cmocka_unit_test(layouts),
-        cmocka_unit_test(sums),
         cmocka_unit_test(copies),
         cmocka_unit_test(sums),
         cmocka_unit_test(kernels),
