@@ -7,7 +7,8 @@
  *
  *   OURS_WRITES_BEYOND, OURS_WRITES_INPUT, OURS_LEAVES, OURS_THREADS,
  *   OURS_FAILS, OURS_SCRATCH: kernels
- *   OURS_ABI, OURS_SIZE, OURS_NULL, OURS_KERNELS, OURS_SCHEMA, OURS_TYPE,
+ *   OURS_ABI, OURS_OLDER, OURS_SIZE, OURS_NULL, OURS_KERNELS, OURS_SCHEMA,
+ *   OURS_TYPE,
  *   OURS_SPACE, OURS_TAKEN, OURS_TWICE, OURS_FORMULA, OURS_UNKNOWN,
  *   OURS_NO_TENSOR, OURS_RESULT, OURS_REFUSES, OURS_NO_GRADIENT,
  *   OURS_NO_LIST, OURS_COUNT: what it describes
@@ -491,8 +492,10 @@ const struct penstock_plugin *penstock_plugin(void)
 #else
         sizeof(struct penstock_plugin),
 #endif
-#ifdef OURS_ABI
+#if defined(OURS_ABI)
         PENSTOCK_PLUGIN_ABI + 1,
+#elif defined(OURS_OLDER)
+        PENSTOCK_PLUGIN_ABI - 1,
 #else
         PENSTOCK_PLUGIN_ABI,
 #endif

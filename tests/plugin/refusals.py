@@ -17,6 +17,7 @@ from bench import Bench, known_of
 # fault -> id of the error, and words of its text
 LOADED = {
     "abi": ("plugin.abi", "ABI 2"),
+    "older": ("plugin.abi", "ABI 0"),
     "size": ("plugin.abi", "struct penstock_plugin"),
     "null": ("plugin.incomplete", "standardize_backward"),
     "kernels": ("plugin.incomplete", "no operators"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes plugin.pt2, plugin-bf16.pt2 and plugin.json: models with operators
-that tests/plugin/ours.c brings, and what PyTorch computes with them; and
+"""Writes plugin*.pt2 and plugin.json: models with operators
+that tests/plugin/ours.c brings, and what PyTorch computes with them;
 plugin-page.pt2, which the program in docs/plugins.md exports.
 
 usage: make_plugin.py FOLDER
@@ -112,14 +112,24 @@ class Model(nn.Module):
         self.head = nn.Linear(8 if halved else 16, 4)
         self.halved = halved
 
-    def forward(self, x, y):
+    def guess(self, x):
         h = self.fc(x)
         for block in self.blocks:
             h = block(h)
         if self.halved:
             h = torch.ops.ours.halves(h)
         h = torch.ops.ours.standardize(h.unflatten(1, (2, -1)), [1, -1])
-        return F.mse_loss(self.head(h.flatten(1)).float(), y)
+        return self.head(h.flatten(1)).float()
+
+    def forward(self, x, y):
+        return F.mse_loss(self.guess(x), y)
+
+
+class Guess(Model):
+    """Also returns a row for each row."""
+    def forward(self, x, y):
+        guess = self.guess(x)
+        return F.mse_loss(guess, y), guess
 
 
 @torch.library.custom_op("ours::mix", mutates_args=())
@@ -200,7 +210,8 @@ class Random(nn.Module):
 
 def make(folder, name, dtype, kind=Model):
     torch.manual_seed(1)
-    model = kind(*([dtype == torch.float32] if kind is Model else [])).to(dtype)
+    model = kind(*([dtype == torch.float32] if issubclass(kind, Model)
+                   else [])).to(dtype)
     x, y = torch.randn(8, 8).to(dtype), torch.randn(8, 4)
     rows = torch.export.Dim("rows", min=1, max=4096)
     program = torch.export.export(
@@ -208,6 +219,8 @@ def make(folder, name, dtype, kind=Model):
     clean(program.graph_module)
     torch.export.save(program, os.path.join(folder, name + ".pt2"))
     loss = model(x, y)
+    if kind is Guess:
+        return {"x": x.tolist(), "y": y.tolist(), "guess": loss[1].tolist()}
     if kind is Random: # PyTorch draws other numbers
         return {"x": x.tolist(), "y": y.tolist(),
                 "parameters": {key: p.tolist()
@@ -242,6 +255,7 @@ def main():
     known["plugin-lists"] = make(folder, "plugin-lists", torch.float32, Lists)
     known["plugin-random"] = make(folder, "plugin-random", torch.float32,
                                   Random)
+    known["plugin-guess"] = make(folder, "plugin-guess", torch.float32, Guess)
     with open(os.path.join(folder, "plugin.json"), "w") as file:
         json.dump(known, file)
         file.write("\n")
