@@ -119,10 +119,11 @@ struct merger {
 
 static bool same_head(const struct pst_node *loss, const struct pst_node *part)
 {
-    for (unsigned i = 0; i < 4; i++) /* input, weight, bias, target */
-        if (loss->args[i].kind != part->args[1 + i].kind ||
+    /* input, weight, bias, target, mask; in a part after two gradients */
+    for (unsigned i = 0; i < 5; i++)
+        if (loss->args[i].kind != part->args[2 + i].kind ||
             (loss->args[i].kind == PST_ARG_VALUE &&
-             loss->args[i].value != part->args[1 + i].value))
+             loss->args[i].value != part->args[2 + i].value))
             return false;
     return loss->id == part->id;
 }
@@ -180,6 +181,7 @@ static enum pst_status merge_parts(struct merger *m, struct parts *h)
     if (h->input != NULL) {
         set_result(h->merged, 2, h->input->outs[0]);
         h->input->outs[1]->def = NULL;
+        h->input->outs[2]->def = NULL;
     }
     return PST_OK;
 }
@@ -223,6 +225,7 @@ static bool mark_from_loss(struct merger *m, const struct parts *h)
     for (size_t i = 0; i < m->n_from_loss; i++)
         m->from_loss[i] = false;
     m->from_loss[h->loss->outs[0]->id] = true;
+    m->from_loss[h->loss->outs[1]->id] = true;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
 
@@ -316,7 +319,8 @@ static enum pst_status merge_head(struct merger *m, struct pst_node *loss)
     if (status == PST_OK && h.merged != NULL) {
         late = mark_from_loss(m, &h);
         if (late)
-            set_result(h.merged, h.merged->n_outs - 1, loss->outs[0]);
+            for (unsigned k = 0; k < 2; k++)
+                set_result(h.merged, h.merged->n_outs - 2 + k, loss->outs[k]);
         status = rebuild_graph(m, &h, late);
     }
     pst_free(m->from_loss);

@@ -4,8 +4,10 @@
 /*
  * Heads of language models: a linear layer whose results (logits) only a cross
  * entropy reads, through views, slices of rows, a factor or a soft cap
- * (c tanh(x / c)). Outputs of the model may read them, too. A stage computes a
- * head as one operator, chunk by chunk (stages/ops/loss/head.h).
+ * (c tanh(x / c)). A z-loss may read them, too: the sum or mean of the squares
+ * of their logsumexp, which may be multiplied by a mask. Outputs of the model
+ * may read them. A stage computes a head as one operator, chunk by chunk
+ * (stages/ops/loss/head.h).
  *
  * The splitter cuts no head, so whether the operator is used does not depend on
  * the cut. One thread.
@@ -15,10 +17,13 @@
 /* A loss with fewer classes is no head: its logits are small. */
 #define PST_HEAD_CLASSES 1024
 
+#define PST_HEAD_NO_Z SIZE_MAX
+
 struct pst_head_found {
     /* Indices of nodes in the graph. first: the linear layer, or the view that
-     * transposes its weight. */
-    size_t first, linear, loss;
+     * transposes its weight; z: the sum or mean of a z-loss, PST_HEAD_NO_Z:
+     * there is none; last: the later one of loss and z. */
+    size_t first, linear, loss, z, last;
     double scale, cap; /* as in stages/ops/loss/head.h */
 };
 struct pst_heads {
@@ -33,11 +38,12 @@ enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,
 void pst_heads_fini(struct pst_heads *heads);
 
 /* Marks the logits of a head, by value id: the results of the linear layer and
- * of what follows it. */
+ * of what follows it, up to the loss and the logsumexp. */
 void pst_heads_mark(const struct pst_graph *graph,
                     const struct pst_head_found *head, bool *marks);
-/* Replaces each loss by penstock.linear_cross_entropy. The linear layer and
- * what follows it stay, without readers except outputs. */
+/* Replaces each loss, and z, by penstock.linear_cross_entropy, at the place of
+ * the later one; nodes between that compute from the other one come after it.
+ * The linear layer and what follows it stay, without readers except outputs. */
 enum pst_status pst_heads_fold(struct pst_graph *graph,
                                const struct pst_heads *heads,
                                struct pst_diag *diag) PST_MUST_CHECK;

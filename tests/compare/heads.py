@@ -127,6 +127,37 @@ def head_penalised():
 
 
 @head
+def head_z():
+    """Returns a z-loss of all rows, after the loss, and a soft cap."""
+
+    class Z(Body):
+        def forward(self, x, y):
+            logits = 20 * torch.tanh(self.logits(x) / 20)
+            loss = F.cross_entropy(logits.flatten(0, 1), y.flatten())
+            z = torch.logsumexp(logits, -1).pow(2).mean()
+            return loss + 0.01 * z, z
+
+    return Z(True, False), tokens(x=False, y=True)
+
+
+@head
+def head_z_masked():
+    """Returns a z-loss of the rows that count, before the loss, with
+    smoothing and a bias."""
+
+    class Masked(Body):
+        def forward(self, x, y):
+            logits, y = self.logits(x).flatten(0, 1), y.flatten()
+            mask = (y != -100).float()
+            z = logits.logsumexp(1)
+            z = (z * z * mask).sum() / mask.sum()
+            loss = F.cross_entropy(logits, y, label_smoothing=0.1)
+            return loss + 0.01 * z
+
+    return Masked(False, True), tokens(x=False, y=True)
+
+
+@head
 def head_in_parts():
     """Returns two heads, of parts of the rows, with one transposed weight."""
 

@@ -270,18 +270,20 @@ static void heads(void **state)
     expect(product, false, "heads", "");
     expect(
         head, false, "heads",
-        "-  %l: f32[] = penstock.linear_cross_entropy.default(%h, %w, None, "
-        "%t, 1.0, 0.0, 1, -100, 0.0)  # - - F id=2\n"
+        "-  %l: f32[], %linear_cross_entropy_1: f32[] = "
+        "penstock.linear_cross_entropy.default(%h, %w, None, %t, None, 1.0, "
+        "0.0, 1, -100, 0.0, 0)  # - - F id=2\n"
         "-  %loss: f32[] = aten.mul.Scalar(%l, 0.5)  # - - F id=3 stage=0\n"
-        "-  %grad_l: f32[4, 2], %grad_l_1: f32[] = "
-        "penstock.linear_cross_entropy_input.default(%grad_loss, %h, %w, None, "
-        "%t, 1.0, 0.0, 1, -100, 0.0)  # - - W id=2\n"
-        "-  %grad_l_2: f32[1024, 2], %grad_l_3: f32[0] = "
-        "penstock.linear_cross_entropy_weight.default(%grad_loss, %h, %w, "
-        "None, %t, 1.0, 0.0, 1, -100, 0.0)  # - - W id=2\n"
-        "+  %grad_l_2: f32[1024, 2], %grad_l_3: f32[0], %grad_l: f32[4, 2], "
-        "%l: f32[] = penstock.linear_cross_entropy_backward.default(%grad_loss,"
-        " %h, %w, None, %t, 1.0, 0.0, 1, -100, 0.0)  # - - W id=2\n"
+        "-  %grad_l: f32[4, 2], %grad_l_1: f32[], %grad_l_2: f32[] = "
+        "penstock.linear_cross_entropy_input.default(%grad_loss, None, %h, %w, "
+        "None, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)  # - - W id=2\n"
+        "-  %grad_l_3: f32[1024, 2], %grad_l_4: f32[0] = "
+        "penstock.linear_cross_entropy_weight.default(%grad_loss, None, %h, "
+        "%w, None, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)  # - - W id=2\n"
+        "+  %grad_l_3: f32[1024, 2], %grad_l_4: f32[0], %grad_l: f32[4, 2], "
+        "%l: f32[], %linear_cross_entropy_1: f32[] = "
+        "penstock.linear_cross_entropy_backward.default(%grad_loss, None, %h, "
+        "%w, None, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)  # - - W id=2\n"
         "+  %loss: f32[] = aten.mul.Scalar(%l, 0.5)  # - - W id=3 stage=0\n");
     bare.fallback = &pst_device_cpu;
     bare.kernels = none;

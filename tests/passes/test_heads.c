@@ -29,6 +29,7 @@ static struct pst_diag diag;
 #define TRANSPOSED                                                             \
     "  %x: f32[10, 3] view of %h + 0 = aten.view.default(%h, [10, 3])\n"       \
     "  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n"
+#define Z    "  %z: f32[2, 5] = aten.logsumexp.default(%y, [-1])\n"
 #define LOSS "  %loss: f32[] = aten.cross_entropy_loss.default(%v, %t)\n"
 #define END  "  output user %loss \"0\"\n}\n"
 
@@ -37,11 +38,12 @@ static struct pst_diag diag;
 static const struct {
     const char *text, *folded;
 } rows[] = {
-    {LINEAR VIEW LOSS, "(%reshape, %w, %b, %t, 1.0, 0.0, 1, -100, 0.0)"},
+    {LINEAR VIEW LOSS,
+     "(%reshape, %w, %b, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)"},
     {"  %y: f32[2, 5, 1024] = aten.linear.default(%h, %w)\n" VIEW
      "  %loss: f32[] = aten.cross_entropy_loss.default(%v, %t, None, 2, 7, "
      "0.25)\n",
-     "(%reshape, %w, None, %t, 1.0, 0.0, 2, 7, 0.25)"},
+     "(%reshape, %w, None, %t, None, 1.0, 0.0, 2, 7, 0.25, 0)"},
     /* a soft cap, which may come after the view, and a temperature */
     {LINEAR "  %d: f32[2, 5, 1024] = aten.div.Scalar(%y, 4.0)\n"
             "  %a: f32[2, 5, 1024] = aten.tanh.default(%d)\n"
@@ -49,36 +51,52 @@ static const struct {
             "1024])\n"
             "  %m: f32[10, 1024] = aten.mul.Scalar(%v, 4.0)\n"
             "  %loss: f32[] = aten.cross_entropy_loss.default(%m, %t)\n",
-     "(%reshape, %w, %b, %t, 1.0, 4.0, 1, -100, 0.0)"},
+     "(%reshape, %w, %b, %t, None, 1.0, 4.0, 1, -100, 0.0, 0)"},
     {LINEAR VIEW "  %m: f32[10, 1024] = aten.div.Scalar(%v, 2)\n"
                  "  %loss: f32[] = aten.cross_entropy_loss.default(%m, %t)\n",
-     "(%reshape, %w, %b, %t, 0.5, 0.0, 1, -100, 0.0)"},
+     "(%reshape, %w, %b, %t, None, 0.5, 0.0, 1, -100, 0.0, 0)"},
     /* the last position of each row is not used */
     {LINEAR "  %s: f32[2, 4, 1024]:(5120, 1024, 1) view of %y + 0 = "
             "aten.slice.Tensor(%y, 1, 0, -1)\n"
             "  %v: f32[8, 1024] = aten.reshape.default(%s, [-1, 1024])\n"
             "  %loss: f32[] = aten.cross_entropy_loss.default(%v, %short)\n",
-     "(%reshape, %w, %b, %short, 1.0, 0.0, 1, -100, 0.0)"},
+     "(%reshape, %w, %b, %short, None, 1.0, 0.0, 1, -100, 0.0, 0)"},
     /* decomposed */
     {LINEAR VIEW
      "  %p: f32[10, 1024] = aten._log_softmax.default(%v, 1, False)\n"
      "  %loss: f32[], %n: f32[] = aten.nll_loss_forward.default(%p, %t, None, "
      "1, 3)\n",
-     "(%reshape, %w, %b, %t, 1.0, 0.0, 1, 3, 0.0)"},
+     "(%reshape, %w, %b, %t, None, 1.0, 0.0, 1, 3, 0.0, 0)"},
     {LINEAR VIEW "  %p: f32[10, 1024] = aten.log_softmax.int(%v, -1)\n"
                  "  %loss: f32[] = aten.nll_loss_nd.default(%p, %t, None, 2)\n",
-     "(%reshape, %w, %b, %t, 1.0, 0.0, 2, -100, 0.0)"},
+     "(%reshape, %w, %b, %t, None, 1.0, 0.0, 2, -100, 0.0, 0)"},
+
+    /* a z-loss: after the loss, of other views of the logits; before it, with a
+     * mask, and a reader before the loss */
+    {LINEAR VIEW LOSS Z "  %sq: f32[2, 5] = aten.pow.Tensor_Scalar(%z, 2)\n"
+                        "  %m: f32[] = aten.mean.default(%sq)\n"
+                        "  output user %m \"1\"\n",
+     "(%reshape, %w, %b, %t, None, 1.0, 0.0, 1, -100, 0.0, 1)"},
+    {LINEAR VIEW "  %z: f32[10] = aten.logsumexp.default(%v, [1])\n"
+                 "  %sq: f32[10] = aten.mul.Tensor(%z, %z)\n"
+                 "  %ne: bool[10] = aten.ne.Scalar(%t, 3)\n"
+                 "  %f: f32[10] = aten._to_copy.default(%ne, dtype=f32)\n"
+                 "  %p: f32[10] = aten.mul.Tensor(%sq, %f)\n"
+                 "  %s: f32[] = aten.sum.default(%p)\n"
+                 "  %r: f32[] = aten.mul.Scalar(%s, 0.5)\n" LOSS
+                 "  output user %r \"1\"\n",
+     "(%reshape, %w, %b, %t, %f, 1.0, 0.0, 1, -100, 0.0, 2)"},
 
     /* products with a transposed weight */
     {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n"
      "  %x: f32[10, 3] view of %h + 0 = aten.view.default(%h, [10, 3])\n"
      "  %y: f32[10, 1024] = aten.addmm.default(%b, %x, %tw)\n"
      "  %loss: f32[] = aten.cross_entropy_loss.default(%y, %t)\n",
-     "(%x, %w, %b, %t, 1.0, 0.0, 1, -100, 0.0)"},
+     "(%x, %w, %b, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)"},
     {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = "
      "aten.permute.default(%w, [1, 0])\n"
      "  %y: f32[2, 5, 1024] = aten.matmul.default(%h, %tw)\n" VIEW LOSS,
-     "(%reshape, %w, None, %t, 1.0, 0.0, 1, -100, 0.0)"},
+     "(%reshape, %w, None, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)"},
 
     /* a weight that is not transposed; half of one; one transposed long before;
      * a scaled product */
@@ -137,6 +155,39 @@ static const struct {
     {LINEAR VIEW LOSS "  %z: f32[2, 5] = aten.logsumexp.default(%y, [-1])\n"
                       "  output user %z \"1\"\n",
      NULL},
+    /* these are no z-losses: a cube; a mask with a gradient; one over rows; of
+     * logits before their cap; a square that something else reads; a loss
+     * computed from it */
+    {LINEAR VIEW LOSS Z "  %sq: f32[2, 5] = aten.pow.Tensor_Scalar(%z, 3)\n"
+                        "  %m: f32[] = aten.mean.default(%sq)\n"
+                        "  output user %m \"1\"\n",
+     NULL},
+    {LINEAR VIEW LOSS
+     "  %z: f32[10] = aten.logsumexp.default(%v, [1])\n"
+     "  %sq: f32[10] = aten.mul.Tensor(%z, %z)\n"
+     "  %c0: f32[10]:(1024) view of %q + 0 = aten.select.int(%q, 1, 0)\n"
+     "  %p: f32[10] = aten.mul.Tensor(%sq, %c0)\n"
+     "  %m: f32[] = aten.mean.default(%p)\n"
+     "  output user %m \"1\"\n",
+     NULL},
+    {LINEAR VIEW LOSS "  %z: f32[1024] = aten.logsumexp.default(%v, [0])\n"
+                      "  %sq: f32[1024] = aten.pow.Tensor_Scalar(%z, 2)\n"
+                      "  %m: f32[] = aten.mean.default(%sq)\n"
+                      "  output user %m \"1\"\n",
+     NULL},
+    {LINEAR VIEW "  %d: f32[10, 1024] = aten.tanh.default(%v)\n"
+                 "  %loss: f32[] = aten.cross_entropy_loss.default(%d, %t)\n" Z
+                 "  %sq: f32[2, 5] = aten.pow.Tensor_Scalar(%z, 2)\n"
+                 "  %m: f32[] = aten.mean.default(%sq)\n"
+                 "  output user %m \"1\"\n",
+     NULL},
+    {LINEAR VIEW LOSS Z "  %sq: f32[2, 5] = aten.pow.Tensor_Scalar(%z, 2)\n"
+                        "  %m: f32[] = aten.mean.default(%sq)\n"
+                        "  %n: f32[] = aten.sum.default(%sq)\n"
+                        "  output user %m \"1\"\n"
+                        "  output user %n \"2\"\n",
+     NULL},
+
     {LINEAR VIEW "  %p: f32[10, 1024] = aten.log_softmax.int(%v, -1)\n"
                  "  %loss: f32[] = aten.nll_loss_nd.default(%p, %t)\n"
                  "  %z: f32[] = aten.sum.default(%p)\n"
@@ -239,6 +290,7 @@ static void readers_outside(void **state)
     assert_int_equal(heads.list.at[0].first, 0);
     assert_int_equal(heads.list.at[0].linear, 0);
     assert_int_equal(heads.list.at[0].loss, 2);
+    assert_int_equal(heads.list.at[0].last, 2);
     pst_heads_mark(graph, &heads.list.at[0], read);
     assert_true(read[pst_graph_find(graph, "y")->id]);
     assert_true(read[pst_graph_find(graph, "v")->id]);

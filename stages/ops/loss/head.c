@@ -4,26 +4,31 @@
 
 #include <math.h>
 
-/* Indices of arguments after `first`, which is 1 if the gradient of the loss
- * comes before them. */
+/* Indices of arguments after `first`, which is N_GRADS if the gradients of loss
+ * and z come before them. */
 enum {
     INPUT,
     WEIGHT,
     BIAS,
     TARGET,
+    MASK,
     SCALE,
     CAP,
     REDUCTION,
     IGNORE,
     SMOOTHING,
+    Z_REDUCTION,
     N_ARGS
 };
+#define N_GRADS 2
+#define N_IN    5 /* tensors among the arguments after `first` */
 
 /* --- inference ------------------------------------------------------------ */
 
 static enum pst_status check_shapes(const struct pst_infer *c, unsigned first)
 {
     const struct pst_meta *x, *w, *t, *b = pst_infer_in(c, first + BIAS);
+    const struct pst_meta *m = pst_infer_in(c, first + MASK);
     char one[PST_META_TEXT], two[PST_META_TEXT];
     enum pst_status status = pst_infer_tensor(c, first + INPUT, &x);
 
@@ -48,6 +53,9 @@ static enum pst_status check_shapes(const struct pst_infer *c, unsigned first)
         pst_meta_numel(t) * w->size[1] != pst_meta_numel(x))
         return pst_infer_fail(c, "target %s does not fit input %s",
                               pst_meta_text(t, one), pst_meta_text(x, two));
+    if (m != NULL && pst_meta_numel(m) != pst_meta_numel(t))
+        return pst_infer_fail(c, "mask %s does not fit target %s",
+                              pst_meta_text(m, one), pst_meta_text(t, two));
     return PST_OK;
 }
 
@@ -55,15 +63,20 @@ static enum pst_status check_arguments(const struct pst_infer *c,
                                        unsigned first)
 {
     const struct pst_arg *a = c->args + first;
-    const struct pst_meta *g;
+    const struct pst_meta *g = NULL, *gz = NULL;
     enum pst_status status = check_shapes(c, first);
 
-    if (status == PST_OK && first > 0)
+    if (status == PST_OK && first > 0) {
+        gz = pst_infer_in(c, 1);
         status = pst_infer_tensor(c, 0, &g);
+    }
     if (status != PST_OK)
         return status;
-    if (first > 0 && pst_meta_numel(g) != 1)
-        return pst_infer_fail(c, "the gradient is not a scalar");
+    if ((g != NULL && pst_meta_numel(g) != 1) ||
+        (gz != NULL && pst_meta_numel(gz) != 1))
+        return pst_infer_fail(c, "a gradient is not a scalar");
+    if (a[Z_REDUCTION].i < 0 || a[Z_REDUCTION].i > PST_REDUCE_SUM)
+        return pst_infer_fail(c, "z is not reduced to a mean or a sum");
     if (a[REDUCTION].i != PST_REDUCE_MEAN && a[REDUCTION].i != PST_REDUCE_SUM)
         return pst_infer_fail(c, "the loss is not reduced to a mean or a sum");
     if (!(a[SMOOTHING].f >= 0.0 && a[SMOOTHING].f <= 1.0))
@@ -73,9 +86,13 @@ static enum pst_status check_arguments(const struct pst_infer *c,
     return PST_OK;
 }
 
+/* Sets results k and k + 1: the loss and z. */
 static enum pst_status set_loss(struct pst_infer *c, unsigned k, unsigned first)
 {
-    return pst_infer_set(c, k, pst_infer_in(c, first)->dtype, 0, NULL);
+    const enum pst_dtype dtype = pst_infer_in(c, first)->dtype;
+    const enum pst_status status = pst_infer_set(c, k, dtype, 0, NULL);
+
+    return status != PST_OK ? status : pst_infer_set(c, k + 1, dtype, 0, NULL);
 }
 
 static enum pst_status set_like(struct pst_infer *c, unsigned k, unsigned i)
@@ -88,13 +105,13 @@ static enum pst_status set_like(struct pst_infer *c, unsigned k, unsigned i)
 /* Sets the gradients of weight and bias; that of an absent bias is empty. */
 static enum pst_status set_weights(struct pst_infer *c)
 {
-    const struct pst_meta *bias = pst_infer_in(c, 1 + BIAS);
+    const struct pst_meta *bias = pst_infer_in(c, N_GRADS + BIAS);
     const int64_t size = bias != NULL ? bias->size[0] : 0;
-    enum pst_status status = set_like(c, 0, 1 + WEIGHT);
+    enum pst_status status = set_like(c, 0, N_GRADS + WEIGHT);
 
     return status != PST_OK
                ? status
-               : pst_infer_set(c, 1, pst_infer_in(c, 1)->dtype, 1, &size);
+               : pst_infer_set(c, 1, pst_infer_in(c, N_GRADS)->dtype, 1, &size);
 }
 
 static enum pst_status loss_infer(struct pst_infer *c)
@@ -106,53 +123,55 @@ static enum pst_status loss_infer(struct pst_infer *c)
 
 static enum pst_status input_infer(struct pst_infer *c)
 {
-    enum pst_status status = check_arguments(c, 1);
+    enum pst_status status = check_arguments(c, N_GRADS);
 
     if (status == PST_OK)
-        status = set_like(c, 0, 1 + INPUT);
-    return status != PST_OK ? status : set_loss(c, 1, 1);
+        status = set_like(c, 0, N_GRADS + INPUT);
+    return status != PST_OK ? status : set_loss(c, 1, N_GRADS);
 }
 
 static enum pst_status weight_infer(struct pst_infer *c)
 {
-    enum pst_status status = check_arguments(c, 1);
+    enum pst_status status = check_arguments(c, N_GRADS);
 
     return status != PST_OK ? status : set_weights(c);
 }
 
 static enum pst_status backward_infer(struct pst_infer *c)
 {
-    enum pst_status status = check_arguments(c, 1);
+    enum pst_status status = check_arguments(c, N_GRADS);
 
     if (status == PST_OK)
         status = set_weights(c);
     if (status == PST_OK)
-        status = set_like(c, 2, 1 + INPUT);
-    return status != PST_OK ? status : set_loss(c, 3, 1);
+        status = set_like(c, 2, N_GRADS + INPUT);
+    return status != PST_OK ? status : set_loss(c, 3, N_GRADS);
 }
 
 /* --- description ---------------------------------------------------------- */
 
-/* Assigns the results by their number: 1: the loss; 2: gradients of weight and
- * bias, or of the input and the loss; 4: all. */
+/* Assigns the results: gradients of weight and bias, gradient of the input,
+ * loss and z; an operator has some of these three. */
 static void set_results(const struct pst_call *c, struct pst_head *h)
 {
-    if (c->n_out == 1) {
-        h->loss = &c->out[0];
-    } else if (c->n_out == 2 && c->out[1].meta->rank == 0) {
-        h->dx = &c->out[0];
-        h->loss = &c->out[1];
-    } else {
-        h->dweight = &c->out[0];
-        h->dbias = h->bias != NULL ? &c->out[1] : NULL;
-        h->dx = c->n_out == 4 ? &c->out[2] : NULL;
-        h->loss = c->n_out == 4 ? &c->out[3] : NULL;
+    struct pst_operand *out = c->out;
+
+    if (out[1].meta->rank == 1) {
+        h->dweight = &out[0];
+        h->dbias = h->bias != NULL ? &out[1] : NULL;
+        out += 2;
+    }
+    if (out + 2 < c->out + c->n_out)
+        h->dx = out++;
+    if (out + 2 == c->out + c->n_out) {
+        h->loss = &out[0];
+        h->z = &out[1];
     }
 }
 
 struct pst_head pst_head_describe(const struct pst_call *c)
 {
-    const unsigned first = c->n_in > 4;
+    const unsigned first = c->n_in > N_IN ? N_GRADS : 0;
     const struct pst_arg *a = c->args + first;
     const struct pst_operand *in = c->in + first;
     struct pst_head h = {
@@ -170,12 +189,33 @@ struct pst_head pst_head_describe(const struct pst_call *c)
         .classes = in[WEIGHT].meta->size[0],
         .scale = a[SCALE].f,
         .cap = a[CAP].f,
-        .arriving = first > 0 ? &c->in[0] : NULL};
+        .mask = a[MASK].kind == PST_ARG_VALUE ? &in[MASK] : NULL,
+        .z_reduction = a[Z_REDUCTION].i,
+        .arriving = first > 0 ? &c->in[0] : NULL,
+        .arriving_z =
+            first > 0 && c->args[1].kind == PST_ARG_VALUE ? &c->in[1] : NULL};
 
     h.targets.n = h.rows;
     h.targets.classes = h.classes;
     set_results(c, &h);
     return h;
+}
+
+static double element_at(const struct pst_operand *o, int64_t i)
+{
+    return pst_load_f64(o->meta->dtype, o->data, pst_meta_offset(o->meta, i));
+}
+
+double pst_head_mask(const struct pst_head *h, int64_t row)
+{
+    if (h->z_reduction == 0)
+        return 0.0;
+    return h->mask != NULL ? element_at(h->mask, row) : 1.0;
+}
+
+double pst_head_z_divisor(const struct pst_head *h)
+{
+    return h->z_reduction == PST_REDUCE_MEAN ? (double)h->rows : 1.0;
 }
 
 /* --- reference ------------------------------------------------------------ */
@@ -184,14 +224,9 @@ struct pst_head pst_head_describe(const struct pst_call *c)
  * x W^T + b. */
 struct row {
     double *y;
-    double max, log_sum;
+    double max, log_sum, mask;
     int64_t target; /* -1: ignored */
 };
-
-static double element_at(const struct pst_operand *o, int64_t i)
-{
-    return pst_load_f64(o->meta->dtype, o->data, pst_meta_offset(o->meta, i));
-}
 
 static void compute_logits(const struct pst_head *h, int64_t i, struct row *r)
 {
@@ -236,15 +271,20 @@ static double row_loss(const struct pst_head *h, const struct row *r)
     return loss;
 }
 
-static void row_gradient(const struct pst_head *h, double g, struct row *r)
+/* g, gz: gradients of the row's loss and of its term of z. */
+static void row_gradient(const struct pst_head *h, double g, double gz,
+                         struct row *r)
 {
     for (int64_t k = 0; k < h->classes; k++) {
         const double y = r->y[k], p = exp(y - r->max - r->log_sum);
         const double t = h->cap > 0.0 ? y / h->cap : 0.0;
+        double dy = 0.0;
 
-        r->y[k] = g * (p - coefficient(h, r, k)) * h->scale * (1.0 - t * t);
-        if (r->target < 0)
-            r->y[k] = 0.0;
+        if (r->target >= 0)
+            dy += g * (p - coefficient(h, r, k));
+        if (r->mask != 0.0)
+            dy += gz * 2.0 * r->mask * (r->max + r->log_sum) * p;
+        r->y[k] = dy * h->scale * (1.0 - t * t);
     }
 }
 
@@ -304,18 +344,24 @@ static void head_ref(const struct pst_call *c)
     const double divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
     const double g =
         h.arriving != NULL ? element_at(h.arriving, 0) / divisor : 0.0;
-    double sum = 0.0;
+    const double gz = h.arriving_z != NULL
+                          ? element_at(h.arriving_z, 0) / pst_head_z_divisor(&h)
+                          : 0.0;
+    double sum = 0.0, z = 0.0;
 
     for (int64_t i = 0; i < h.rows; i++) {
         struct row r = {.y = (double *)c->scratch +
                              (h.dweight != NULL ? i * h.classes : 0),
+                        .mask = pst_head_mask(&h, i),
                         .target = pst_classes_target(c, &h.targets, i)};
 
         compute_logits(&h, i, &r);
         if (r.target >= 0)
             sum += row_loss(&h, &r);
+        if (r.mask != 0.0)
+            z += r.mask * (r.max + r.log_sum) * (r.max + r.log_sum);
         if (h.arriving != NULL)
-            row_gradient(&h, g, &r);
+            row_gradient(&h, g, gz, &r);
         if (h.dx != NULL)
             store_dx(&h, i, r.y);
     }
@@ -323,6 +369,9 @@ static void head_ref(const struct pst_call *c)
         store_dweight(c, &h, c->scratch);
     if (h.loss != NULL)
         pst_store_f64(h.loss->meta->dtype, h.loss->data, 0, sum / divisor);
+    if (h.z != NULL)
+        pst_store_f64(h.z->meta->dtype, h.z->data, 0,
+                      z / pst_head_z_divisor(&h));
 }
 
 /* --- rows ----------------------------------------------------------------- */
@@ -354,40 +403,44 @@ static double loss_flops(const struct pst_node *node)
 
 static double part_flops(const struct pst_node *node)
 {
-    return flops(node, 1, 2.0);
+    return flops(node, N_GRADS, 2.0);
 }
 
 static double backward_flops(const struct pst_node *node)
 {
-    return flops(node, 1, 3.0);
+    return flops(node, N_GRADS, 3.0);
 }
 
-/* Emits one of the other operators with the arguments of this node. */
+/* Emits one of the other operators with the arguments of this node. g, gz: the
+ * gradients of loss and z, gz or NULL. */
 static struct pst_node *emit_part(struct pst_vjp *v, const struct pst_op *op,
-                                  struct pst_value *g)
+                                  struct pst_value *g, struct pst_value *gz)
 {
-    struct pst_arg args[1 + N_ARGS];
+    struct pst_arg args[N_GRADS + N_ARGS];
 
     args[0] = pst_v(g);
+    args[1] = pst_v(gz);
     for (unsigned i = 0; i < N_ARGS; i++)
-        args[1 + i] = v->node->args[i];
-    return pst_emit_node(&v->build, op, args, 1 + N_ARGS);
+        args[N_GRADS + i] = v->node->args[i];
+    return pst_emit_node(&v->build, op, args, N_GRADS + N_ARGS);
 }
 
 static enum pst_status head_vjp(struct pst_vjp *v)
 {
-    struct pst_value *g = pst_vjp_grad(v, 0);
+    struct pst_value *g = pst_vjp_grad(v, 0), *gz = pst_vjp_grad(v, 1);
     const struct pst_node *part;
 
-    if (g == NULL)
+    if (g == NULL && gz == NULL)
         return v->build.status;
+    if (g == NULL)
+        g = pst_vjp_zeros_like(v, gz);
     if (pst_vjp_needs(v, INPUT)) {
-        part = emit_part(v, &pst_op_linear_cross_entropy_input, g);
+        part = emit_part(v, &pst_op_linear_cross_entropy_input, g, gz);
         if (part != NULL)
             pst_vjp_set(v, INPUT, part->outs[0]);
     }
     if (pst_vjp_needs(v, WEIGHT) || pst_vjp_needs(v, BIAS)) {
-        part = emit_part(v, &pst_op_linear_cross_entropy_weight, g);
+        part = emit_part(v, &pst_op_linear_cross_entropy_weight, g, gz);
         if (part != NULL)
             pst_vjp_set(v, WEIGHT, part->outs[0]);
         if (part != NULL && pst_vjp_needs(v, BIAS))
@@ -397,11 +450,14 @@ static enum pst_status head_vjp(struct pst_vjp *v)
 }
 
 #define HEAD_ARGS                                                              \
-    "Tensor input, Tensor weight, Tensor? bias, Tensor target, float scale, "  \
-    "float cap, int reduction, int ignore_index, float label_smoothing) -> "
+    "Tensor input, Tensor weight, Tensor? bias, Tensor target, Tensor? "       \
+    "z_mask, float scale, float cap, int reduction, int ignore_index, float "  \
+    "label_smoothing, int z_reduction) -> "
+#define GRADS "Tensor grad_output, Tensor? grad_z, "
 
 const struct pst_op pst_op_linear_cross_entropy = {
-    .schema = "penstock::linear_cross_entropy(" HEAD_ARGS "Tensor",
+    .schema =
+        "penstock::linear_cross_entropy(" HEAD_ARGS "(Tensor loss, Tensor z)",
     .flags = PST_OP_PRODUCT,
     .infer = loss_infer,
     .vjp = head_vjp,
@@ -410,9 +466,8 @@ const struct pst_op pst_op_linear_cross_entropy = {
 HEAD_KERNELS(linear_cross_entropy, 0);
 
 const struct pst_op pst_op_linear_cross_entropy_input = {
-    .schema =
-        "penstock::linear_cross_entropy_input(Tensor grad_output, " HEAD_ARGS
-        "(Tensor grad_input, Tensor loss)",
+    .schema = "penstock::linear_cross_entropy_input(" GRADS HEAD_ARGS
+              "(Tensor grad_input, Tensor loss, Tensor z)",
     .flags = PST_OP_PRODUCT,
     .infer = input_infer,
     .vjp = pst_vjp_none,
@@ -421,9 +476,8 @@ const struct pst_op pst_op_linear_cross_entropy_input = {
 HEAD_KERNELS(linear_cross_entropy_input, 0);
 
 const struct pst_op pst_op_linear_cross_entropy_weight = {
-    .schema =
-        "penstock::linear_cross_entropy_weight(Tensor grad_output, " HEAD_ARGS
-        "(Tensor grad_weight, Tensor grad_bias)",
+    .schema = "penstock::linear_cross_entropy_weight(" GRADS HEAD_ARGS
+              "(Tensor grad_weight, Tensor grad_bias)",
     .flags = PST_OP_PRODUCT,
     .infer = weight_infer,
     .vjp = pst_vjp_none,
@@ -432,10 +486,9 @@ const struct pst_op pst_op_linear_cross_entropy_weight = {
 HEAD_KERNELS(linear_cross_entropy_weight, PST_K_ACCUMULATE);
 
 const struct pst_op pst_op_linear_cross_entropy_backward = {
-    .schema =
-        "penstock::linear_cross_entropy_backward(Tensor grad_output, " HEAD_ARGS
-        "(Tensor grad_weight, Tensor grad_bias, Tensor "
-        "grad_input, Tensor loss)",
+    .schema = "penstock::linear_cross_entropy_backward(" GRADS HEAD_ARGS
+              "(Tensor grad_weight, Tensor grad_bias, Tensor "
+              "grad_input, Tensor loss, Tensor z)",
     .flags = PST_OP_PRODUCT,
     .infer = backward_infer,
     .vjp = pst_vjp_none,

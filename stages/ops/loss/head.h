@@ -3,14 +3,17 @@
 #define PENSTOCK_STAGES_OPS_LOSS_HEAD_H
 /*
  * The head of a language model: cross entropy of a linear layer's results,
- *     z = scale (x W^T + b),  y = cap tanh(z / cap), or z if cap is 0,
+ *     u = scale (x W^T + b),  y = cap tanh(u / cap), or u if cap is 0,
  *     loss = cross entropy of y and the targets,
- * computed chunk by chunk of the rows, so that the logits are never whole.
+ *     z = sum or mean over rows of m L^2, L = log sum exp(y),
+ * computed chunk by chunk of the rows, so that the logits are never whole. z is
+ * what a z-loss multiplies (PaLM, arXiv:2204.02311, section 5); m is a mask, or
+ * 1; z is 0 if it is not wanted.
  *
- * Four operators have the same arguments (the last three after the loss's
- * gradient) and share this description. Each computes a part:
- *     linear_cross_entropy           the loss
- *     linear_cross_entropy_input     gradient of x, and the loss
+ * Four operators have the same arguments (the last three after the gradients of
+ * loss and z) and share this description. Each computes a part:
+ *     linear_cross_entropy           the loss and z
+ *     linear_cross_entropy_input     gradient of x, the loss and z
  *     linear_cross_entropy_weight    gradients of W and b
  *     linear_cross_entropy_backward  all of these, with one computation of the
  *                                    logits
@@ -24,13 +27,22 @@ struct pst_head {
     struct pst_classes targets; /* targets.x is not set; one position per row */
     int64_t rows, depth, classes;
     double scale, cap;
-    const struct pst_operand *arriving; /* gradient of the loss; or NULL */
+    const struct pst_operand *mask; /* of z, one number per row; NULL: ones */
+    int64_t z_reduction;            /* as of the loss; 0: z is not wanted */
+    /* gradients of the loss (NULL: no gradients are wanted) and of z (NULL: 0)
+     */
+    const struct pst_operand *arriving, *arriving_z;
     /* results; NULL: not computed */
-    struct pst_operand *loss, *dx, *dweight, *dbias;
+    struct pst_operand *loss, *z, *dx, *dweight, *dbias;
 };
 
 /* Describes a call of one of the four operators. */
 struct pst_head pst_head_describe(const struct pst_call *c);
+
+/* Returns the factor m of a row in z; 0: the row does not count. */
+double pst_head_mask(const struct pst_head *h, int64_t row);
+/* Returns the number by which the sum of z is divided. */
+double pst_head_z_divisor(const struct pst_head *h);
 
 /* Returns the number of rows of a chunk, which depends on the number of classes
  * alone. */

@@ -40,9 +40,10 @@ struct job {
     const struct pst_head *h;
     const struct loops *loops;
     double divisor;
-    float *logits; /* logits of the chunk, later replaced by their gradients */
-    float *losses; /* one per row, of all chunks */
-    float *capped; /* for each thread a row of capped logits; NULL: no cap */
+    float *squares; /* one term of z per row, of all chunks */
+    float *logits;  /* logits of the chunk, later replaced by their gradients */
+    float *losses;  /* one per row, of all chunks */
+    float *capped;  /* for each thread a row of capped logits; NULL: no cap */
     int64_t at, end; /* rows of the chunk */
 
     /* Operands of matmuls: those of the call and `logits`, or rounded ones in
@@ -65,7 +66,8 @@ bool pst_head_fits(const struct pst_call *c)
 
     return h.rows > 0 && h.classes > 0 && h.depth > 0 &&
            h.weight->meta->dtype == PST_F32 &&
-           (h.arriving == NULL || h.arriving->meta->dtype == PST_F32);
+           (h.arriving == NULL || h.arriving->meta->dtype == PST_F32) &&
+           (h.arriving_z == NULL || h.arriving_z->meta->dtype == PST_F32);
 }
 
 /* --- one row -------------------------------------------------------------- */
@@ -102,7 +104,49 @@ static float row_gradient(const struct job *j, float *x, int64_t y, float g)
     return loss;
 }
 
-static void run_row(const struct job *j, int64_t i, float g, float *capped)
+/* Replaces the logits of a row that counts in z by their gradients. y: its
+ * class, -1: ignored; by: gradient of its log sum exp. */
+static void row_gradient_z(const struct job *j, float *x, int64_t y, float g,
+                           float by)
+{
+    const int64_t n = j->h->classes;
+    const struct pst_soft_target t = soft_target(j->h, y);
+
+    if (y < 0)
+        g = 0.0f;
+    j->loops->loss->softmax_scaled(n, x, g + by, x);
+    for (int64_t k = 0; k < n && t.b != 0.0f; k++)
+        x[k] -= g * t.b;
+    if (y >= 0)
+        x[y] -= g * t.c;
+}
+
+/* Sets the losses of a row, y: its class, whose logits are x, and replaces
+ * these by their gradients if these are wanted. g, gz: gradients of a row's
+ * loss and of its term of z. */
+static void run_logits(const struct job *j, int64_t i, int64_t y, float *x,
+                       float g, float gz)
+{
+    const struct pst_head *h = j->h;
+    const float m = (float)pst_head_mask(h, i);
+    float log_sum;
+
+    j->squares[i] = 0.0f;
+    if (m == 0.0f && h->arriving != NULL) {
+        j->losses[i] = row_gradient(j, x, y, g);
+        return;
+    }
+    j->losses[i] = y >= 0 ? row_loss(j, x, y) : 0.0f;
+    if (m == 0.0f)
+        return;
+    log_sum = j->loops->loss->log_sum(h->classes, x);
+    j->squares[i] = m * log_sum * log_sum;
+    if (h->arriving != NULL)
+        row_gradient_z(j, x, y, g, gz * 2.0f * m * log_sum);
+}
+
+static void run_row(const struct job *j, int64_t i, float g, float gz,
+                    float *capped)
 {
     const struct pst_head *h = j->h;
     const int64_t n = h->classes;
@@ -110,22 +154,18 @@ static void run_row(const struct job *j, int64_t i, float g, float *capped)
     const float scale = (float)h->scale, cap = (float)h->cap;
     float *x = j->logits + (i - j->at) * n;
 
-    if (y < 0) {
-        j->losses[i] = 0.0f;
+    if (y < 0 && pst_head_mask(h, i) == 0.0) {
+        j->losses[i] = j->squares[i] = 0.0f;
         for (int64_t k = 0; k < n && h->arriving != NULL; k++)
             x[k] = 0.0f;
         return;
     }
     if (cap != 0.0f || scale != 1.0f)
         j->loops->loss->capped(n, scale, cap, x);
-    if (h->arriving == NULL) {
-        j->losses[i] = row_loss(j, x, y);
-        return;
-    }
-    for (int64_t k = 0; k < n && cap != 0.0f; k++)
+    for (int64_t k = 0; k < n && cap != 0.0f && h->arriving != NULL; k++)
         capped[k] = x[k];
-    j->losses[i] = row_gradient(j, x, y, g);
-    if (cap != 0.0f || scale != 1.0f)
+    run_logits(j, i, y, x, g, gz);
+    if (h->arriving != NULL && (cap != 0.0f || scale != 1.0f))
         j->loops->loss->capped_grad(n, scale, cap, capped, x);
 }
 
@@ -133,14 +173,18 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
     const struct pst_operand *arriving = j->h->arriving;
-    float g = 0.0f;
+    const struct pst_operand *z = j->h->arriving_z;
+    float g = 0.0f, gz = 0.0f;
     int64_t begin, end;
 
     if (arriving != NULL)
         g = (float)((double)*(const float *)arriving->data / j->divisor);
+    if (z != NULL)
+        gz =
+            (float)((double)*(const float *)z->data / pst_head_z_divisor(j->h));
     pst_pool_share(j->end - j->at, 1, part, parts, &begin, &end);
     for (int64_t i = begin; i < end; i++)
-        run_row(j, j->at + i, g,
+        run_row(j, j->at + i, g, gz,
                 j->capped != NULL ? j->capped + part * j->h->classes : NULL);
 }
 
@@ -371,6 +415,7 @@ static void plan_scratch(struct job *j, char *base, unsigned threads)
     j->bf16 = j->rounds && pst_rates_use_bf16();
     j->logits = reserve(j, base, (size_t)chunk_of(h) * row);
     j->losses = reserve(j, base, (size_t)h->rows * sizeof(float));
+    j->squares = reserve(j, base, (size_t)h->rows * sizeof(float));
     if (h->cap > 0.0 && h->arriving != NULL)
         j->capped = reserve(j, base, threads * row);
     j->x = h->x->data;
@@ -397,7 +442,7 @@ static void run(const struct pst_call *c, const struct loops *loops)
     const bool mean = h.targets.reduction == PST_REDUCE_MEAN;
     const int64_t chunk = chunk_of(&h);
     struct job j = {.c = c, .h = &h, .loops = loops};
-    double sum = 0.0;
+    double sum = 0.0, z = 0.0;
 
     j.divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
     plan_scratch(&j, c->scratch, pst_pool_threads(c->pool));
@@ -409,10 +454,14 @@ static void run(const struct pst_call *c, const struct loops *loops)
         j.end = PST_MIN(j.at + chunk, h.rows);
         run_chunk(&j);
     }
-    for (int64_t i = 0; i < h.rows; i++)
+    for (int64_t i = 0; i < h.rows; i++) {
         sum += j.losses[i];
+        z += j.squares[i];
+    }
     if (h.loss != NULL)
         *(float *)h.loss->data = (float)(sum / j.divisor);
+    if (h.z != NULL)
+        *(float *)h.z->data = (float)(z / pst_head_z_divisor(&h));
 }
 
 #define RUN(suffix, set)                                                       \

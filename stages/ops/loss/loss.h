@@ -73,6 +73,8 @@ struct pst_soft_columns {
 struct pst_loss_loops {
     /* -log softmax(x)[y] */
     float (*nll)(int64_t n, const float *x, int64_t y);
+    /* log sum e^x */
+    float (*log_sum)(int64_t n, const float *x);
     /* dx = a * softmax(x) */
     void (*softmax_scaled)(int64_t n, const float *x, float a, float *dx);
     /* Returns nll(x, y) and sets dx, which may be x, to

@@ -13,7 +13,7 @@ static const struct pst_head_found *find_divided_head(
     const struct pst_heads *heads, size_t i)
 {
     for (size_t k = 0; k < heads->list.n; k++)
-        if (i > heads->list.at[k].first && i <= heads->list.at[k].loss)
+        if (i > heads->list.at[k].first && i <= heads->list.at[k].last)
             return &heads->list.at[k];
     return NULL;
 }

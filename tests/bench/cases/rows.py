@@ -58,9 +58,9 @@ def head(m, k, v=50257):
     return [case(f"linear + cross_entropy forward + backward {m}x{k}x{v}", 1.0,
                  [f"input %g: F[]; input %x: F[{m}, {k}]; "
                   f"input %w: F[{v}, {k}]; input %i{v}: i64[{m}]; "
-                  "%r, %s, %t, %u = "
-                  "penstock.linear_cross_entropy_backward.default(%g, %x, %w, "
-                  f"None, %i{v}, 1.0, 0.0, 1, -100, 0.0)"],
+                  "%r, %s, %t, %u, %y = "
+                  "penstock.linear_cross_entropy_backward.default(%g, None, "
+                  f"%x, %w, None, %i{v}, None, 1.0, 0.0, 1, -100, 0.0, 0)"],
                  lambda: with_gradient(
                      lambda a, b: F.cross_entropy(F.linear(a, b), target),
                      torch.randn(m, k), torch.randn(v, k)))]

@@ -12,6 +12,13 @@ static float nll(int64_t n, const float *x, int64_t y)
     return pst_vm_log(pst_row_sum_exp(n, x, max)) - (x[y] - max);
 }
 
+static float log_sum(int64_t n, const float *x)
+{
+    const float max = pst_row_max(n, x);
+
+    return max + pst_vm_log(pst_row_sum_exp(n, x, max));
+}
+
 static void softmax_scaled(int64_t n, const float *x, float a, float *dx)
 {
     const float scale = a / pst_row_exp(n, x, pst_row_max(n, x), dx);
@@ -237,6 +244,7 @@ static void scaled_difference(int64_t n, const float *a, const float *b,
 
 const struct pst_loss_loops PST_SIMD(pst_loss_loops) = {
     .nll = nll,
+    .log_sum = log_sum,
     .softmax_scaled = softmax_scaled,
     .nll_grad = nll_grad,
     .soft = soft_loss,
