@@ -423,6 +423,20 @@ int penstock_gradient(penstock_session *session, const char *name,
  * "NAME"} of the session names. Other ranks may give NULL. */
 int penstock_input_gradient(penstock_session *session, size_t input,
                             DLTensor *dst, struct penstock_error *error);
+/* Sets *ret to a parameter or buffer, or an output of the last
+ * penstock_forward, in the session's own memory: nothing is copied. It is
+ * contiguous (strides are NULL), belongs to the session and is read-only. An
+ * output is valid until the next call of penstock_forward, penstock_evaluate,
+ * penstock_swap or penstock_session_free; a parameter or buffer until
+ * penstock_swap or penstock_session_free, and its content is the current one: a
+ * call that changes it must not run while it is read. index: as for
+ * penstock_session_describe. Sends no message. PENSTOCK_ERR_USAGE: another
+ * process has it, replicas share it, no stage reads it, or the rows of the
+ * output are not its first dimension: penstock_get and penstock_output copy it
+ * then. */
+int penstock_view(penstock_session *session, enum penstock_kind kind,
+                  size_t index, DLTensor *ret, struct penstock_error *error);
+
 /* COLLECTIVE. Sets a parameter or buffer. All ranks give the same bytes
  * (PENSTOCK_ERR_MISMATCH). The optimizer's states stay. */
 int penstock_set(penstock_session *session, const char *name,
@@ -466,7 +480,7 @@ int penstock_swap(penstock_session *session, const char *module,
                   const char *path, const struct penstock_option *options,
                   size_t n_options, struct penstock_error *error);
 
-/* What the last call of a session has moved in this process, in bytes. */
+/* Bytes that the last call of a session has moved in this process. */
 struct penstock_copies {
     size_t size;
     /* Inputs that the stages read in the caller's memory, once for each stage

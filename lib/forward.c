@@ -90,6 +90,12 @@ enum pst_status pstl_forward_prepare(penstock_session *s,
     return pst_engine_copy_values(*ret, s->engine, diag);
 }
 
+const struct pst_engine *pstl_forward_engine(const penstock_session *s)
+{
+    return s->forward != NULL && s->forward->done ? s->forward->by.engine
+                                                  : NULL;
+}
+
 /* Returns why the pass cannot be made on this rank; PST_OK if it can. */
 static enum pst_status check_forward(penstock_session *s,
                                      const DLTensor *const *inputs, size_t n,

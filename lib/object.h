@@ -193,6 +193,9 @@ void pstl_changed_free(struct pstl_changed *changed);
 enum pst_status pstl_forward_prepare(penstock_session *session,
                                      struct pst_engine **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the engine with the outputs of the last penstock_forward; NULL: there
+ * are none. */
+const struct pst_engine *pstl_forward_engine(const penstock_session *session);
 /* forward.c: frees the engine of penstock_forward; NULL is accepted. */
 void pstl_forward_free(struct pstl_forward *forward);
 /* Returns the bytes that were planned for the engine of penstock_forward; 0 if

@@ -87,6 +87,7 @@ program fortran
     real(real64) :: losses(4)
     real(real32) :: weight_after(3, 4, 5)
     real(real32), target :: weight_now(3, 4, 5)
+    type(penstock_copies) :: copies
     integer :: k
 
     call get_command_argument(1, path)
@@ -99,6 +100,8 @@ program fortran
     inputs = [penstock_tensor(a), penstock_tensor(b), penstock_tensor(c), &
               penstock_tensor(d)]
     call outputs()
+    call penstock_session_copies(session, copies)
+    call check(copies%in_place == 0 .and. copies%written > 0, 'copies')
     do k = 1, 4
         if (k == 2) then ! the same values by other strides, and in reverse
             wide(n:1:-1, :, 2:8:2, :) = a

@@ -62,6 +62,23 @@ static void run_fini(struct run *r)
     penstock_close(r->model);
 }
 
+/* Requires that a view of the tensor has these bytes. */
+static void check_view(struct run *r, enum penstock_kind kind, size_t i,
+                       const char *wanted, size_t bytes)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+    DLTensor view;
+
+    good(penstock_session_describe(r->session, kind, i, &info, &error));
+    good(penstock_view(r->session, kind, i, &view, &error));
+    require(view.ndim == info.ndim && view.strides == NULL &&
+            view.byte_offset == 0 && view.dtype.code == info.dtype.code &&
+            view.dtype.bits == info.dtype.bits &&
+            memcmp(view.shape, info.shape,
+                   (size_t)info.ndim * sizeof(info.shape[0])) == 0);
+    require(memcmp(view.data, wanted, bytes) == 0);
+}
+
 /* Makes a pass; outputs: its loss, then all outputs. Returns their bytes. */
 static size_t forward(struct run *r, char *outputs, size_t size)
 {
@@ -82,6 +99,7 @@ static size_t forward(struct run *r, char *outputs, size_t size)
         good(penstock_output(r->session, i, &h.tensor, &error));
         bytes = count_of(&info) * size_of(&info);
         require(used + bytes <= size);
+        check_view(r, PENSTOCK_OUTPUT, i, h.memory, bytes);
         memcpy(outputs + used, h.memory, bytes);
         used += bytes;
         held_fini(&h);
@@ -129,6 +147,7 @@ static bool add_one(struct run *r, enum penstock_kind kind)
             else
                 ((int64_t *)h.memory)[k] += 1;
         good(penstock_set(r->session, info.name, &h.tensor, &error));
+        check_view(r, kind, i, h.memory, count_of(&info) * size_of(&info));
         held_fini(&h);
         return true;
     }
@@ -139,9 +158,16 @@ static void follow(const char *path, const char *folder, const char *ranks)
 {
     struct penstock_step step = PENSTOCK_INIT(step);
     char last[8192] = {0}, first[1024], now[1024];
+    DLTensor view;
     struct run r;
 
     run_init(&r, path, ranks);
+    require(penstock_view(r.session, PENSTOCK_OUTPUT, 0, &view, &error) ==
+            PENSTOCK_ERR_USAGE); /* before the first pass */
+    require(penstock_view(r.session, PENSTOCK_INPUT, 0, &view, &error) ==
+            PENSTOCK_ERR_USAGE);
+    require(penstock_view(r.session, PENSTOCK_BUFFER, 99, &view, &error) ==
+            PENSTOCK_ERR_USAGE);
     snprintf(first, sizeof(first), "%s/first-%s", folder, ranks);
     snprintf(now, sizeof(now), "%s/now-%s", folder, ranks);
     check(&r, path, first, ranks, true, last);

@@ -24,7 +24,7 @@ bool pst_input_is_free(const struct pst_program *program, unsigned i)
     if (!is_of_inputs(pst_program_loc(program, input).region) ||
         input->empty_before || input->empty_after)
         return false;
-    /* What leaves the stage is copied or sent from the slot. */
+    /* Results of the stage are copied or sent from the slot. */
     for (size_t k = 0; k < graph->outputs.n; k++)
         if (graph->outputs.at[k].arg.kind == PST_ARG_VALUE &&
             is_in(program, input,

@@ -10,6 +10,8 @@
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/average.h"
 #include "stages/run/state/migration.h"
+#include "stages/run/state/values.h"
+#include "stages/split/bind/rows.h"
 
 /* Sets *ret to the parameter of `from` that has the name and shape of parameter
  * `param` of `to`. */
@@ -39,11 +41,18 @@ static bool is_sharded(struct pst_engine *to, const struct pst_engine *from,
 
 /* --- values that are read where they are ---------------------------------- */
 
-/* Returns where a local rank of the engine has the whole parameter; NULL: none
- * has it. */
-static const void *find_value(const struct pst_engine *engine, unsigned param)
+static bool is_host_memory(const struct pst_engine *engine)
 {
-    for (unsigned i = 0; i < engine->n_local; i++) {
+    for (unsigned k = 0; k < engine->n_local; k++)
+        if (pst_rank_device(engine->ranks[k])->mem.device->space !=
+            PST_SPACE_HOST)
+            return false;
+    return true;
+}
+
+const void *pst_engine_value(const struct pst_engine *engine, unsigned param)
+{
+    for (unsigned i = 0; i < engine->n_local && is_host_memory(engine); i++) {
         struct pst_rank *r = engine->ranks[i];
         const struct pst_rank_param *p =
             pst_layout_param(pst_rank_layout(r), param);
@@ -52,6 +61,25 @@ static const void *find_value(const struct pst_engine *engine, unsigned param)
             return pst_rank_at(pst_rank_device(r), p->data);
     }
     return NULL;
+}
+
+const void *pst_engine_output_value(const struct pst_engine *engine, unsigned i)
+{
+    const struct pst_grid *grid = engine->grid;
+    const struct pst_plan_output *o = &grid->plan->outputs.at[i];
+    struct pst_rank *r;
+    unsigned dim;
+
+    if (!o->is_tensor || !grid->options.keep_outputs ||
+        grid->options.replicas > 1 || !is_host_memory(engine) ||
+        pst_plan_output_dim(grid->plan, i, &dim, NULL, NULL) != PST_OK ||
+        dim > 0)
+        return NULL;
+    r = pst_engine_local_rank(
+        engine, (unsigned)grid->sched->rank_of[pst_plan_output_stage(o)]);
+    return r != NULL
+               ? pst_rank_at(pst_rank_device(r), pst_rank_layout(r)->outputs[i])
+               : NULL;
 }
 
 /* Lets local rank k of `to` read one of its parameters in `from`, if it can. */
@@ -70,21 +98,12 @@ static enum pst_status borrow_value(struct pst_engine *to,
     /* An average takes the place of the parameter from some update on. */
     if (status == PST_OK && !is_sharded(to, from, param, old) &&
         !pst_engine_keeps_average(from, (unsigned)old))
-        at = find_value(from, (unsigned)old);
+        at = pst_engine_value(from, (unsigned)old);
     if (at != NULL)
         to->borrowed[k * n + param] = pst_rank_borrow(
             pst_rank_layout(r), to->grid->sched->n_stages, pst_rank_actions(r),
             pst_rank_device(r)->mem.base, p->data, p->bytes, at);
     return status;
-}
-
-static bool is_host_memory(const struct pst_engine *engine)
-{
-    for (unsigned k = 0; k < engine->n_local; k++)
-        if (pst_rank_device(engine->ranks[k])->mem.device->space !=
-            PST_SPACE_HOST)
-            return false;
-    return true;
 }
 
 enum pst_status pst_engine_borrow_values(struct pst_engine *to,
