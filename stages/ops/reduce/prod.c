@@ -83,76 +83,6 @@ static void prod_backward_ref(const struct pst_call *c)
                       pst_lane_first(&l, k, l.size), &l);
 }
 
-/* Number of lanes that the f32 kernel processes at a time. */
-#define GROUP 32
-
-struct backward {
-    const struct pst_call *call;
-    struct pst_lane lane;
-};
-
-static void backward_group(const struct backward *b, int64_t k, int64_t m)
-{
-    const struct pst_lane *l = &b->lane;
-    const int64_t first = pst_lane_first(l, k, l->size);
-    const int64_t apart = l->inner > 1 ? 1 : l->size;
-    const float *g = (const float *)b->call->in[0].data + k;
-    const float *x = (const float *)b->call->in[1].data + first;
-    float *y = (float *)b->call->out[0].data + first;
-    double product[GROUP];
-    int64_t zeros[GROUP] = {0};
-
-    for (int64_t j = 0; j < m; j++)
-        product[j] = 1.0;
-    for (int64_t i = 0; i < l->size; i++)
-        for (int64_t j = 0; j < m; j++) {
-            const float a = x[i * l->inner + j * apart];
-
-            zeros[j] += a == 0.0f;
-            product[j] *= a == 0.0f ? 1.0 : (double)a;
-        }
-    for (int64_t i = 0; i < l->size; i++)
-        for (int64_t j = 0; j < m; j++) {
-            const int64_t at = i * l->inner + j * apart;
-            const double a = (double)x[at], gi = (double)g[j];
-            const bool only = zeros[j] == 1 && a == 0.0;
-
-            y[at] = (float)(zeros[j] == 0 ? gi * (product[j] / a)
-                            : only        ? gi * product[j]
-                                          : 0.0);
-        }
-}
-
-static void backward_part(void *ctx, unsigned part, unsigned parts)
-{
-    const struct backward *b = ctx;
-    const int64_t inner = b->lane.inner;
-    int64_t begin, end;
-
-    pst_pool_share(pst_lane_count(&b->lane), GROUP, part, parts, &begin, &end);
-    for (int64_t k = begin, m; k < end; k += m) {
-        m = PST_MIN(end - k, GROUP);
-        if (inner > 1)
-            m = PST_MIN(m, inner - k % inner);
-        backward_group(b, k, m);
-    }
-}
-
-static void prod_backward_f32(const struct pst_call *c)
-{
-    struct backward b = {c, lane_along(c->in[1].meta, &c->args[2])};
-
-    pst_pool_run(
-        pst_pool_if(c->pool, pst_meta_numel(c->in[1].meta) >= PST_ND_SERIAL),
-        backward_part, &b);
-}
-
-static bool prod_backward_is_f32(const struct pst_call *c)
-{
-    return c->in[0].meta->dtype == PST_F32 && c->in[1].meta->dtype == PST_F32 &&
-           pst_meta_numel(c->in[1].meta) > 0;
-}
-
 static void prod_ref(const struct pst_call *c)
 {
     prod(c, NULL);
@@ -203,8 +133,6 @@ static const struct pst_kernel prod_dim_kernels[] = {
     {"prod_dim_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, prod_dim_ref, 0.0},
 };
 static const struct pst_kernel prod_backward_kernels[] = {
-    {"prod_backward_f32", PST_ISA_ANY, PST_D(F32), 0, prod_backward_is_f32,
-     NULL, prod_backward_f32, 0.0},
     {"prod_backward_ref", PST_ISA_ANY, PST_D_FLOAT, 0, NULL, NULL,
      prod_backward_ref, 0.0},
 };
