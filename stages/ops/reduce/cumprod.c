@@ -87,139 +87,66 @@ static void by_division(const struct pst_call *c, int64_t first, int64_t inner,
         store(dx, first + i * inner, 0.0);
 }
 
-/* dx_i = sum over j >= i of g_j times the product of the others up to j; exact
- * where an element is 0. */
+/*
+ * dx_i = p_i s_i, where p_i is the product of the elements before i and s_i =
+ * g_i + x_(i+1) s_(i+1). There is no division, so zeros need no special case.
+ * before: buffer for n products.
+ */
 static void cumprod_backward_lane(const struct pst_call *c, int64_t first,
-                                  int64_t inner, int64_t n)
+                                  int64_t inner, int64_t n, double *before)
 {
     const struct pst_operand *g = &c->in[0], *x = &c->in[1];
-    double before = 1.0;
+    double product = 1.0, sum = 0.0;
     bool finite = true;
 
     for (int64_t i = 0; i < n; i++) {
-        double product = before, sum = 0.0;
+        before[i] = product;
+        product *= load(x, first + i * inner);
+    }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t at = first + i * inner;
 
-        for (int64_t j = i; j < n; j++) {
-            if (j > i)
-                product *= load(x, first + j * inner);
-            sum += load(g, first + j * inner) * product;
-        }
-        store(&c->out[0], first + i * inner, sum);
-        finite = finite && isfinite(sum);
-        before *= load(x, first + i * inner);
+        sum += load(g, at);
+        store(&c->out[0], at, before[i] * sum);
+        finite = finite && isfinite(before[i] * sum);
+        sum *= load(x, at);
     }
     if (!finite)
         by_division(c, first, inner, n);
 }
 
-static void cumprod_backward_ref(const struct pst_call *c)
-{
-    const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[2].i);
-
-    for (int64_t k = 0; k < pst_lane_count(&l); k++)
-        cumprod_backward_lane(c, pst_lane_first(&l, k, l.size), l.inner,
-                              l.size);
-}
-
-/* --- several lanes at a time ---------------------------------------------- */
-
-/*
- * dx_i = p_i s_i, where p_i is the product of the elements before i and s_i =
- * g_i + x_(i+1) s_(i+1). There is no division, so zeros need no special case.
- * Products run forwards and sums backwards: only the product at the start of
- * each stretch is kept, the others are recomputed when the sums reach that
- * stretch.
- */
-#define STRETCH 128
-
-static size_t backward_part(const struct pst_call *c)
-{
-    const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[2].i);
-    const size_t lanes = l.inner == 1 ? PST_RUNNING_ROWS : PST_RUNNING_COLUMNS;
-
-    return lanes * (size_t)(STRETCH + l.size / STRETCH + 1) * sizeof(double);
-}
-
 static size_t backward_scratch(const struct pst_call *c, unsigned threads)
 {
-    return threads * backward_part(c);
+    const struct pst_lane l = pst_lane_of(c->in[0].meta, c->args[2].i);
+
+    return threads * (size_t)l.size * sizeof(double);
 }
 
-/* For full pieces the compiler sees a constant number of lanes. */
-#define BACKWARD(type)                                                         \
-    static PST_ALWAYS_INLINE void slopes_##type(                               \
-        const struct pst_call *c, const struct pst_running_piece *p,           \
-        int64_t lanes, int64_t step, int64_t apart)                            \
-    {                                                                          \
-        const type *g = (const type *)c->in[0].data + p->first;                \
-        const type *x = (const type *)c->in[1].data + p->first;                \
-        type *dx = (type *)c->out[0].data + p->first;                          \
-        double *before = p->scratch, *starts = before + STRETCH * lanes;       \
-        double y[PST_RUNNING_COLUMNS], sum[PST_RUNNING_COLUMNS] = {0};         \
-        double odd[PST_RUNNING_COLUMNS] = {0}; /* NaN: not all are finite */   \
-                                                                               \
-        for (int64_t k = 0; k < lanes; k++)                                    \
-            y[k] = 1.0;                                                        \
-        for (int64_t i = 0; i < p->n; i++)                                     \
-            for (int64_t k = 0; k < lanes; k++) {                              \
-                if (i % STRETCH == 0)                                          \
-                    starts[i / STRETCH * lanes + k] = y[k];                    \
-                y[k] *= (double)x[i * step + k * apart];                       \
-            }                                                                  \
-        for (int64_t s = (p->n - 1) / STRETCH; s >= 0; s--) {                  \
-            const int64_t from = s * STRETCH;                                  \
-            const int64_t m = PST_MIN(p->n - from, STRETCH);                   \
-                                                                               \
-            for (int64_t k = 0; k < lanes; k++)                                \
-                before[k] = starts[s * lanes + k];                             \
-            for (int64_t i = 1; i < m; i++)                                    \
-                for (int64_t k = 0; k < lanes; k++)                            \
-                    before[i * lanes + k] =                                    \
-                        before[(i - 1) * lanes + k] *                          \
-                        (double)x[(from + i - 1) * step + k * apart];          \
-            for (int64_t i = m - 1; i >= 0; i--)                               \
-                for (int64_t k = 0; k < lanes; k++) {                          \
-                    const int64_t at = (from + i) * step + k * apart;          \
-                    double d;                                                  \
-                                                                               \
-                    sum[k] += (double)g[at];                                   \
-                    d = before[i * lanes + k] * sum[k];                        \
-                    dx[at] = (type)d;                                          \
-                    odd[k] += d - d;                                           \
-                    sum[k] *= (double)x[at];                                   \
-                }                                                              \
-        }                                                                      \
-        for (int64_t k = 0; k < lanes; k++)                                    \
-            if (odd[k] != 0.0)                                                 \
-                by_division(c, p->first + k * apart, step, p->n);              \
-    }                                                                          \
-    static void backward_##type(const struct pst_call *c,                      \
-                                const struct pst_running_piece *p)             \
-    {                                                                          \
-        if (p->apart == 1 && p->lanes == PST_RUNNING_COLUMNS)                  \
-            slopes_##type(c, p, PST_RUNNING_COLUMNS, p->step, 1);              \
-        else if (p->step == 1 && p->lanes == PST_RUNNING_ROWS)                 \
-            slopes_##type(c, p, PST_RUNNING_ROWS, 1, p->apart);                \
-        else                                                                   \
-            slopes_##type(c, p, p->lanes, p->step, p->apart);                  \
-    }
-BACKWARD(float)
-BACKWARD(double)
+struct backward {
+    const struct pst_call *call;
+    struct pst_lane lane;
+};
 
-static bool backward_supports(const struct pst_call *c)
+static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
-    const enum pst_dtype dtype = c->in[1].meta->dtype;
+    const struct backward *b = ctx;
+    const struct pst_lane *l = &b->lane;
+    double *before = (double *)b->call->scratch + part * l->size;
+    int64_t k, end;
 
-    return dtype == c->in[0].meta->dtype && dtype == c->out[0].meta->dtype &&
-           (dtype == PST_F32 || dtype == PST_F64);
+    pst_pool_share(pst_lane_count(l), 1, part, parts, &k, &end);
+    for (; k < end; k++)
+        cumprod_backward_lane(b->call, pst_lane_first(l, k, l->size), l->inner,
+                              l->size, before);
 }
 
-static void backward_lanes(const struct pst_call *c)
+static void cumprod_backward_ref(const struct pst_call *c)
 {
-    pst_running(c, c->args[2].i,
-                c->in[1].meta->dtype == PST_F32 ? backward_float
-                                                : backward_double,
-                backward_part(c));
+    struct backward b = {c, pst_lane_of(c->in[0].meta, c->args[2].i)};
+
+    pst_pool_run(
+        pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),
+        backward_part, &b);
 }
 
 /* --- rows ----------------------------------------------------------------- */
@@ -232,14 +159,9 @@ static const struct pst_kernel cumprod_kernels[] = {
     {.name = "cumprod_ref", .dtypes = PST_D_ANY, .run = cumprod_ref},
 };
 static const struct pst_kernel backward_kernels[] = {
-    {.name = "cumprod_backward_lanes",
-     .dtypes = PST_D(F32) | PST_D(F64),
-     .supports = backward_supports,
-     .scratch = backward_scratch,
-     .run = backward_lanes,
-     .tolerance = 1e-6},
     {.name = "cumprod_backward_ref",
      .dtypes = PST_D_ANY,
+     .scratch = backward_scratch,
      .run = cumprod_backward_ref},
 };
 

@@ -3,7 +3,6 @@
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/reduce/lane.h"
 #include "stages/ops/reduce/reduce.h"
-#include "stages/ops/reduce/running.h"
 
 #include <math.h>
 
@@ -167,19 +166,9 @@ ROW(_logcumsumexp, logcumsumexp_ref,
     NULL);
 
 #define PUT_BACK "self: scatter_add(zeros_like(self), dim, result1, grad)"
-#define EXTREME(id, loop)                                                      \
-    static const struct pst_kernel id##_kernels[] = {                          \
-        {#id "_lanes", PST_ISA_ANY, PST_D_ANY, 0,                              \
-         pst_running_extreme_supports, NULL, loop, 0.0},                       \
-        {#id "_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, id##_ref, 0.0},    \
-    };                                                                         \
-    const struct pst_op pst_op_##id = {                                        \
-        .schema = "aten::" #id "(Tensor self, int dim) -> "                    \
-                  "(Tensor values, Tensor indices)",                           \
-        .infer = infer_extremes,                                               \
-        .vjp = pst_vjp_formula,                                                \
-        .formula = PUT_BACK,                                                   \
-    };                                                                         \
-    PST_CPU_KERNELS(id, id##_kernels)
-EXTREME(cummax, pst_running_max);
-EXTREME(cummin, pst_running_min);
+ROW(cummax, cummax_ref,
+    "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)",
+    infer_extremes, PUT_BACK);
+ROW(cummin, cummin_ref,
+    "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
+    infer_extremes, PUT_BACK);
