@@ -160,51 +160,6 @@ static void diff_ref(const struct pst_call *c)
     }
 }
 
-/* First differences of f32: x without its first row minus x without its last
- * row. */
-struct differences {
-    const struct pst_call *call;
-    struct pst_lane lane; /* lanes of x along the dimension */
-};
-
-static void differences_part(void *ctx, unsigned part, unsigned parts)
-{
-    const struct differences *d = ctx;
-    const int64_t inner = d->lane.inner;
-    const int64_t whole = d->lane.size * inner, row = whole - inner;
-    int64_t begin, end;
-
-    pst_pool_share(d->lane.outer * row, 1024, part, parts, &begin, &end);
-    while (begin < end) {
-        const int64_t outer = begin / row, at = begin % row;
-        const int64_t n = PST_MIN(row - at, end - begin);
-        const float *restrict x =
-            (const float *)d->call->in[0].data + outer * whole + at;
-        float *restrict y = (float *)d->call->out[0].data + begin;
-
-        for (int64_t i = 0; i < n; i++)
-            y[i] = x[i + inner] - x[i];
-        begin += n;
-    }
-}
-
-static void diff_f32(const struct pst_call *c)
-{
-    struct differences d = {c, pst_lane_of(c->in[0].meta, c->args[2].i)};
-
-    pst_pool_run(
-        pst_pool_if(c->pool, pst_meta_numel(c->out[0].meta) >= PST_ND_SERIAL),
-        differences_part, &d);
-}
-
-static bool diff_is_first(const struct pst_call *c)
-{
-    return c->in[0].meta->dtype == PST_F32 && c->args[1].i == 1 &&
-           c->args[3].kind != PST_ARG_VALUE &&
-           c->args[4].kind != PST_ARG_VALUE &&
-           pst_meta_numel(c->out[0].meta) > 0;
-}
-
 static enum pst_status infer_diff(struct pst_infer *c)
 {
     const struct pst_meta *x;
@@ -300,8 +255,6 @@ static enum pst_status diff_vjp(struct pst_vjp *v)
 
 /* Contiguous only; in[1] and in[2] (prepend and append) may be absent. */
 static const struct pst_kernel diff_kernels[] = {
-    {"diff_f32", PST_ISA_ANY, PST_D(F32), 0, diff_is_first, NULL, diff_f32,
-     0.0},
     {"diff_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, diff_ref, 0.0},
 };
 
