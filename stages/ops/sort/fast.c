@@ -97,24 +97,17 @@ static void load(const struct lane *l, int64_t i, int64_t m, uint64_t *ret)
     keys[l->dtype](l->data + i * l->inner * size, l->inner, m, l->flip, ret);
 }
 
-/* Loads all elements; returns how many are NaN. */
-static int64_t load_all(const struct lane *l, struct pst_sort_pair *ret)
+static void load_all(const struct lane *l, struct pst_sort_pair *ret)
 {
-    const bool real = pst_dtype_kind(l->dtype) == PST_KIND_FLOAT;
-    const uint64_t nan = all_ones(l->dtype) ^ l->flip;
     uint64_t block[BLOCK];
-    int64_t nans = 0;
 
     for (int64_t i = 0; i < l->n; i += BLOCK) {
         const int64_t m = PST_MIN(l->n - i, BLOCK);
 
         load(l, i, m, block);
-        for (int64_t k = 0; k < m; k++) {
+        for (int64_t k = 0; k < m; k++)
             ret[i + k] = (struct pst_sort_pair){block[k], i + k};
-            nans += real && block[k] == nan;
-        }
     }
-    return nans;
 }
 
 /* --- order: by key, then by index ----------------------------------------- */
@@ -281,8 +274,6 @@ struct job {
     int64_t k; /* k of topk; else all elements */
     bool descending;
     bool topk, sorted, stable;
-    bool kth; /* selects only element k of the order */
-    pst_sort_choice_fn choice;
     size_t share; /* scratch of a thread, in pairs */
 };
 
@@ -346,11 +337,11 @@ static void run_first(const struct job *j, const struct lane *lane,
     else if (settled && n < lane->n)
         collect_first(lane, n, a, spare);
     else if (settled)
-        (void)load_all(lane, a);
+        load_all(lane, a);
     if (settled && n > FEW)
         radix_sort(a, spare, n, (unsigned)pst_dtype_size(lane->dtype));
     if (!settled || ((j->topk || loose) && has_ties(a, n))) {
-        (void)load_all(lane, a);
+        load_all(lane, a);
         if (j->topk)
             pst_sort_select(a, lane->n, j->k, j->sorted);
         else
@@ -378,19 +369,8 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
             .n = j->l.size,
             .flip = j->descending ? all_ones(x->meta->dtype) : 0,
         };
-        int64_t at, nans;
 
-        if (j->choice == NULL && !j->kth) {
-            run_first(j, &lane, first, pst_lane_first(&j->l, i, j->k), a);
-            continue;
-        }
-        nans = load_all(&lane, a);
-        at = j->kth ? j->k : j->choice(j->c, lane.n, nans);
-        if (j->kth)
-            pst_sort_kth(a, lane.n, at);
-        else
-            partition(a, lane.n, at + 1);
-        pst_sort_store(j->c, i, first + a[at].index * lane.inner, a[at].index);
+        run_first(j, &lane, first, pst_lane_first(&j->l, i, j->k), a);
     }
 }
 
@@ -436,20 +416,4 @@ size_t pst_sort_topk_scratch(int64_t n, int64_t k, unsigned threads)
 {
     return threads * topk_share(n, PST_MIN(k + 1, n)) *
            sizeof(struct pst_sort_pair);
-}
-
-void pst_sort_choose(const struct pst_call *c, const struct pst_lane *l,
-                     pst_sort_choice_fn choice)
-{
-    struct job j = {.c = c, .l = *l, .k = l->size, .choice = choice};
-
-    run(&j);
-}
-
-void pst_sort_kth_all(const struct pst_call *c, int64_t dim, int64_t k)
-{
-    struct job j = {
-        .c = c, .l = pst_lane_of(c->in[0].meta, dim), .k = k, .kth = true};
-
-    run(&j);
 }

@@ -31,14 +31,4 @@ void pst_sort_topk(const struct pst_call *c, int64_t dim, int64_t k,
                    bool descending, bool sorted);
 size_t pst_sort_topk_scratch(int64_t n, int64_t k, unsigned threads);
 
-/* Returns a position in the ascending order of a lane of n elements, of which
- * `nans` are NaN. */
-typedef int64_t (*pst_sort_choice_fn)(const struct pst_call *c, int64_t n,
-                                      int64_t nans);
-/* Selects one element of each lane. */
-void pst_sort_choose(const struct pst_call *c, const struct pst_lane *l,
-                     pst_sort_choice_fn choice);
-/* Selects element k of the order of each lane along dim, as pst_sort_kth. */
-void pst_sort_kth_all(const struct pst_call *c, int64_t dim, int64_t k);
-
 #endif

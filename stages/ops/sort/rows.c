@@ -112,13 +112,6 @@ static size_t pairs_2(const struct pst_call *c, unsigned threads)
     return pst_sort_pairs(n, threads);
 }
 
-static size_t pairs_all(const struct pst_call *c, unsigned threads)
-{
-    const int64_t n = pst_meta_numel(c->in[0].meta);
-
-    return pst_sort_pairs(n, threads);
-}
-
 static size_t pairs_topk(const struct pst_call *c, unsigned threads)
 {
     return pst_sort_topk_scratch(lane_size(c->in[0].meta, c->args[2].i),
@@ -188,12 +181,10 @@ static enum pst_status infer_topk(struct pst_infer *c)
     return status != PST_OK ? status : pst_sort_infer(c, 2, c->args[1].i, true);
 }
 
-#define ROW(id, text, how, pairs_fn, scratch_fn, gradient)                     \
+#define ROW(id, text, how, fast, scratch_fn, gradient)                         \
     static const struct pst_kernel id##_kernels[] = {                          \
-        {#id "_digits", PST_ISA_ANY, PST_D_ANY, 0, NULL, pairs_fn, id##_run,   \
-         0.0},                                                                 \
-        {#id "_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, scratch_fn, id##_ref,    \
-         0.0},                                                                 \
+        fast{#id "_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, scratch_fn,          \
+             id##_ref, 0.0},                                                   \
     };                                                                         \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text,                                               \
@@ -203,25 +194,39 @@ static enum pst_status infer_topk(struct pst_infer *c)
     };                                                                         \
     PST_CPU_KERNELS(id, id##_kernels)
 
+/* Rows above the reference, for ROW. */
+#define DIGITS(id, pairs_fn)                                                   \
+    {                                                                          \
+        .name = #id "_digits",                                                 \
+        .dtypes = PST_D_ANY,                                                   \
+        .scratch = pairs_fn,                                                   \
+        .run = id##_run,                                                       \
+    },
+#define NONE
+
 #define PUT_BACK "self: scatter_add(zeros_like(self), dim, result1, grad)"
 
 ROW(sort,
     "sort(Tensor self, int dim=-1, bool descending=False) -> "
     "(Tensor values, Tensor indices)",
-    infer_sort, pairs_1, scratch_1, PUT_BACK);
+    infer_sort, DIGITS(sort, pairs_1), scratch_1, PUT_BACK);
 ROW(sort_stable,
     "sort.stable(Tensor self, *, bool? stable, int dim=-1, "
     "bool descending=False) -> (Tensor values, Tensor indices)",
-    infer_sort_stable, pairs_2, scratch_2, PUT_BACK);
+    infer_sort_stable, DIGITS(sort_stable, pairs_2), scratch_2, PUT_BACK);
 ROW(topk,
     "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, "
     "bool sorted=True) -> (Tensor values, Tensor indices)",
-    infer_topk, pairs_topk, scratch_2, PUT_BACK);
+    infer_topk, DIGITS(topk, pairs_topk), scratch_2, PUT_BACK);
 
 /* --- one element of a lane ------------------------------------------------ */
 
+/* Returns a position in the ascending order of a lane of n elements, of which
+ * `nans` are NaN. */
+typedef int64_t (*choice_fn)(const struct pst_call *c, int64_t n, int64_t nans);
+
 static void select_element(const struct pst_call *c, const struct pst_lane *l,
-                           pst_sort_choice_fn fn)
+                           choice_fn fn)
 {
     const bool real = pst_dtype_kind(c->in[0].meta->dtype) == PST_KIND_FLOAT;
     struct pst_sort_item *items = c->scratch;
@@ -261,12 +266,6 @@ static int64_t nanmedian_at(const struct pst_call *c PST_UNUSED, int64_t n,
         const struct pst_lane l = lane;                                        \
                                                                                \
         select_element(c, &l, fn);                                             \
-    }                                                                          \
-    static void name##_run(const struct pst_call *c)                           \
-    {                                                                          \
-        const struct pst_lane l = lane;                                        \
-                                                                               \
-        pst_sort_choose(c, &l, fn);                                            \
     }
 CHOICE(median_dim, pst_lane_of(c->in[0].meta, c->args[1].i), median_at)
 CHOICE(nanmedian_dim, pst_lane_of(c->in[0].meta, c->args[1].i), nanmedian_at)
@@ -287,11 +286,6 @@ static void kthvalue_ref(const struct pst_call *c)
         at = pairs[c->args[1].i - 1].index;
         pst_sort_store(c, k, first + at * l.inner, at);
     }
-}
-
-static void kthvalue_run(const struct pst_call *c)
-{
-    pst_sort_kth_all(c, c->args[2].i, c->args[1].i - 1);
 }
 
 enum pst_status pst_sort_infer_one(struct pst_infer *c)
@@ -333,16 +327,16 @@ static enum pst_status infer_median(struct pst_infer *c)
 ROW(kthvalue,
     "kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> "
     "(Tensor values, Tensor indices)",
-    infer_kthvalue, pairs_2, scratch_2, PST_SORT_PUT_ONE);
+    infer_kthvalue, NONE, scratch_2, PST_SORT_PUT_ONE);
 ROW(median_dim,
     "median.dim(Tensor self, int dim, bool keepdim=False) -> "
     "(Tensor values, Tensor indices)",
-    pst_sort_infer_one, pairs_1, scratch_1, PST_SORT_PUT_ONE);
+    pst_sort_infer_one, NONE, scratch_1, PST_SORT_PUT_ONE);
 ROW(nanmedian_dim,
     "nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> "
     "(Tensor values, Tensor indices)",
-    pst_sort_infer_one, pairs_1, scratch_1, PST_SORT_PUT_ONE);
-ROW(median, "median(Tensor self) -> Tensor", infer_median, pairs_all,
-    scratch_all, PUT_ALL);
-ROW(nanmedian, "nanmedian(Tensor self) -> Tensor", infer_median, pairs_all,
+    pst_sort_infer_one, NONE, scratch_1, PST_SORT_PUT_ONE);
+ROW(median, "median(Tensor self) -> Tensor", infer_median, NONE, scratch_all,
+    PUT_ALL);
+ROW(nanmedian, "nanmedian(Tensor self) -> Tensor", infer_median, NONE,
     scratch_all, PUT_ALL);
