@@ -92,6 +92,7 @@ def outputs(session, given):
     twice = [one * 2 for one in given.values()]
     assert near(session.evaluate(*twice), BY_PYTORCH[0])
     assert session.forward(*given.values()) > 0
+    assert session.copies().in_place > 0 == session.copies().written
     for i, (name, one) in enumerate(given.items()):
         shape, number = SHAPES[name], array.array(FORMATS[name], one)
         view = session.output(i + 1)
@@ -400,6 +401,9 @@ def main():
         session = model.session(**OPTIONS)
         assert [i.shape for i in session.inputs] == [*SHAPES.values()]
         assert session.nbytes > 0
+        module, = model.modules()
+        assert (module.name, module.type, module.parameters, module.stages) \
+            == ("", "__main__.Arrays", 61, (0, 1)), module
         outputs(session, given)
         losses = []
         for k, wanted in enumerate(BY_PYTORCH):

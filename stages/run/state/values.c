@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Gives an engine that does not train the values of one that does: it reads
  * them where they are, or gets copies of those that have changed. */
+#include "stages/run/state/values.h"
+
 #include <string.h>
 
 #include "stages/base/alloc.h"
@@ -10,7 +12,6 @@
 #include "stages/run/rank/step/device.h"
 #include "stages/run/state/average.h"
 #include "stages/run/state/migration.h"
-#include "stages/run/state/values.h"
 #include "stages/split/bind/rows.h"
 
 /* Sets *ret to the parameter of `from` that has the name and shape of parameter
