@@ -219,6 +219,8 @@ comparisons_here() {
       "${seed[@]}"
     row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
       "${seed[@]}"
+    row "mixed precision" autocast.py "$root/out/autocast" \
+      --models gpt2,resnet,lstm --curves gpt2
     row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
     row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
     row "modules replaced" swap.py "$root/out/swap" "${seed[@]}"

@@ -188,6 +188,7 @@ def main():
             for name in args.models.split(",") if name]
     good += [curve_case(args.penstock, name, args.dir / name)
              for name in args.curves.split(",") if name]
+    print(f"{sum(good)} passed, {len(good) - sum(good)} failed")
     sys.exit(0 if all(good) else 1)
 
 
