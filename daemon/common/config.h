@@ -213,6 +213,8 @@ struct pstd_config {
     bool help, json, quiet, reference, list;
     const char *output, *policy, *loss, *loss_fn, *weights;
     bool partial;
+    uint64_t init_seed;
+    double init_std;
     double bandwidth;
     uint64_t stages;
     struct pstd_list at, replicate, transmit, owner, keep_random, swap, freeze,

@@ -470,7 +470,11 @@ enum pst_status pst_plan_set_weights(struct pst_plan *plan, const char *path,
     if (status == PST_OK)
         status = note_all(&g);
     if (status == PST_OK && given != NULL) {
-        *given = (struct pst_plan_given){g.files, g.params};
+        *given = (struct pst_plan_given){.files = g.files, .params = g.params};
+        if (plan->given != NULL) {
+            given->inits = plan->given->inits;
+            given->seed = plan->given->seed;
+        }
         plan->given = given;
         g.files = NULL;
     }

@@ -10,6 +10,7 @@
 #include "daemon/common/model/lora.h"
 #include "stages/modules/freeze.h"
 #include "stages/modules/replace.h"
+#include "stages/split/init.h"
 
 bool pstd_is_plan(const char *path)
 {
@@ -55,10 +56,16 @@ static enum pst_status split_model(struct pst_model *model,
     if (config->partial && config->weights == NULL)
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--partial has no effect without --weights");
+    if (config->init_std > 0 && !PSTD_GIVEN(config, init_seed))
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "--init-std has no effect without --init-seed");
     status = pstd_cut_init(&cut, config, diag);
     if (status != PST_OK)
         return status;
     status = pst_split(model, &cut.options, ret, diag);
+    if (status == PST_OK && PSTD_GIVEN(config, init_seed))
+        status =
+            pst_plan_set_init(*ret, config->init_seed, config->init_std, diag);
     if (status == PST_OK && config->weights != NULL)
         status =
             pst_plan_set_weights(*ret, config->weights, config->partial, diag);

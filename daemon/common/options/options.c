@@ -526,6 +526,12 @@ static const struct pstd_option rows[] = {
     FLAG(partial, "partial", PSTD_OPT_SPLIT,
          "keep the model's values of tensors that --weights lacks, and "
          "ignore tensors that the model lacks"),
+    UINT(init_seed, "init-seed", PSTD_OPT_SPLIT, "0", 0, MANY,
+         "make start values by this seed for tensors that were exported "
+         "without, as PyTorch's modules begin (docs/files.md)"),
+    REAL(init_std, "init-std", PSTD_OPT_SPLIT, "0", 0, BIG,
+         "with --init-seed: matrices are normal with this standard deviation, "
+         "biases 0; 0: as PyTorch's modules begin"),
     ROW(stage, "stage", 0, UINT, PSTD_OPT_SHOW, NULL, 0, 4096, "K",
         "show one stage: inputs and their sources, operators, outputs and "
         "their consumers"),

@@ -10,12 +10,27 @@
 
 #define TAG PST_TAG_PLAN
 
+/* Returns the rule by which a parameter without values begins; NULL: none. */
+static const struct pst_init *init_of(const struct pst_plan *plan, size_t i)
+{
+    return plan->given != NULL && plan->given->inits != NULL &&
+                   plan->given->inits[i].kind != PST_INIT_NONE
+               ? &plan->given->inits[i]
+               : NULL;
+}
+
 static enum pst_status read_model(const struct pst_plan *plan,
                                   const struct pst_plan_param *param, void *dst,
                                   struct pst_diag *diag)
 {
     const struct pst_weight *weight = pst_model_weight(plan->model, param->fqn);
+    const struct pst_init *init =
+        init_of(plan, (size_t)(param - plan->params.at));
 
+    if (init != NULL) {
+        pst_init_fill(init, plan->given->seed, param, dst);
+        return PST_OK;
+    }
     if (weight == NULL)
         return pst_diag_set(diag, PST_E_PT2_DATA_MISSING,
                             "the model file holds no data of \"%s\"",
@@ -275,7 +290,8 @@ bool pst_plan_has_values(const struct pst_plan *plan, unsigned i)
 {
     const struct pst_weight *weight;
 
-    if (plan->dir != NULL || is_given(plan, i) || plan->model == NULL)
+    if (plan->dir != NULL || is_given(plan, i) || plan->model == NULL ||
+        init_of(plan, i) != NULL)
         return true;
     weight = pst_model_weight(plan->model, plan->params.at[i].fqn);
     return weight == NULL || !weight->absent;
@@ -294,7 +310,8 @@ enum pst_status pst_plan_check_values(const struct pst_plan *plan,
         status = pst_diag_set(diag, PST_E_WEIGHTS_NO_VALUES,
                               "the model was exported without the values of "
                               "%zu tensors (%s): give them with --weights "
-                              "FILE|FOLDER",
+                              "FILE|FOLDER, or begin with new ones "
+                              "(--init-seed N)",
                               lost.n, pst_str_text(&lost.text));
     pst_str_fini(&lost.text);
     return status;

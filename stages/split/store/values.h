@@ -19,9 +19,26 @@ struct pst_given_param {
     bool nan; /* a note has reported a NaN in the values */
 };
 
+/* How a tensor without values begins (stages/split/init.h). */
+struct pst_init {
+    enum {
+        PST_INIT_NONE,
+        PST_INIT_CONSTANT, /* scale */
+        PST_INIT_NORMAL,   /* standard deviation scale */
+        PST_INIT_UNIFORM   /* between -scale and scale */
+    } kind;
+    double scale;
+};
+
+/* Writes the start values of a parameter to dst, contiguous. */
+void pst_init_fill(const struct pst_init *init, uint64_t seed,
+                   const struct pst_plan_param *param, void *dst);
+
 struct pst_plan_given {
-    struct pst_given *files;
+    struct pst_given *files;        /* NULL: there are only `inits` */
     struct pst_given_param *params; /* by index of the parameter */
+    const struct pst_init *inits;   /* the same; NULL: none */
+    uint64_t seed;                  /* of inits */
 };
 
 /* A list of names, for a message: their number, and the first ten. */

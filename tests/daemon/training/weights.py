@@ -8,6 +8,7 @@ Also tests views of shared storage, names that no stage reads, and wrong files,
 each of which must be refused by name and leave no plan.
 """
 import json
+import math
 import os
 import shutil
 import struct
@@ -204,6 +205,61 @@ def check_empty(b, model, want, given):
               "--partial")
 
 
+def moments(tensor):
+    """Returns mean, standard deviation and largest absolute value."""
+    x = floats(tensor[2])
+    mean = sum(x) / len(x)
+    return (mean, math.sqrt(sum((v - mean)**2 for v in x) / len(x)),
+            max(map(abs, x)))
+
+
+def check_init(b, model, given):
+    """Checks the start values of --init-seed: they do not depend on the cut,
+    have the deviations of PyTorch's reset_parameters, or of --init-std, and
+    --weights replaces them."""
+    bare = b.path("bare.pt2")
+    got = b.split(bare, "--init-seed", 7, "--stages", 4)[1]
+    assert b.split(bare, "--init-seed", 7, "--stages", 1)[1] == got
+    other = b.split(bare, "--init-seed", 8)[1]
+    small = b.split(bare, "--init-seed", 7, "--init-std", ".02")[1]
+    for name, tensor in got.items():
+        if name not in given:
+            continue
+        mean, deviation, most = moments(tensor)
+        shape = tensor[1]
+        if ".ln_" in name or name.startswith("ln_"):
+            one = name.endswith("weight")
+            assert (mean, deviation) == (one, 0) and other[name] == tensor
+            assert small[name] == tensor
+            continue
+        assert other[name] != tensor and small[name] != tensor
+        bound, wanted = math.inf, 1 # of an embedding
+        if "wte" not in name and "wpe" not in name:
+            weight = got[name.removesuffix("bias").removesuffix("weight") +
+                         "weight"][1]
+            bound = 1 / math.sqrt(weight[1])
+            wanted = bound / math.sqrt(3)
+        n = math.prod(shape)
+        assert most <= bound * (1 + 1e-6), (name, most)
+        assert abs(deviation - wanted) < 4 * wanted / math.sqrt(n), name
+        assert abs(mean) < 4 * wanted / math.sqrt(n), name
+        _, deviation, _ = moments(small[name])
+        wanted = .02 if len(shape) > 1 else 0
+        assert abs(deviation - wanted) <= 4 * wanted / math.sqrt(n), name
+    part = {"h.0.up.weight": given["h.0.up.weight"]}
+    save(b.path("one.safetensors"), part)
+    mixed = b.split(bare, "--init-seed", 7, "--weights",
+                    b.path("one.safetensors"), "--partial")[1]
+    assert mixed == {**got, **part}
+    plan = b.split(bare, "--init-seed", 7)[0]
+    b.done("run", plan, "-n", 1, "--transport", "self", "--data", b.text,
+           "--steps", 1, "--quiet")
+    b.refused(64, "the model has all of its values", "split", model, "-o",
+              b.path("none"), "--init-seed", 7)
+    b.refused(64, "no effect without --init-seed", "split", bare, "-o",
+              b.path("none"), "--init-std", ".02")
+
+
 def check_partial(b, model, want, given):
     part = {n: t for n, t in given.items() if not n.startswith("h.1.")}
     part["extra"] = part["h.0.up.bias"]
@@ -351,6 +407,7 @@ def main():
         want, given = check_plan(b, model)
         check_windows(b, shared)
         check_empty(b, model, want, given)
+        check_init(b, model, given)
         check_partial(b, model, want, given)
         check_bad(b, model, given)
         check_checkpoints(b, model)
