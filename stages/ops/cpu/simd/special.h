@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_SPECIAL_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_SPECIAL_H
-/* Special functions of f32 without branches and calls, computed in double and
- * rounded once: within 0.51 ulp (tests/ops/test_vecmath.c). */
+/* Special functions of f32, computed in double and rounded once: within 0.51
+ * ulp (tests/ops/test_vecmath.c). */
 #include "stages/ops/cpu/simd/vecmath.h"
 
 /* n[0] + n[1] x + ... */
@@ -39,6 +39,7 @@ static PST_ALWAYS_INLINE double pst_vm_log_wide(double x)
 
 #define PST_VM_LOG2_E 1.44269504088896340736
 #define PST_VM_LN_2   0.69314718055994530942
+#define PST_VM_PI     3.14159265358979323846
 
 /* Returns 2^x for |x| <= 1000, with a relative error of 2^-37; NaN stays. */
 static PST_ALWAYS_INLINE double pst_vm_exp2_wide(double x)
@@ -64,36 +65,6 @@ static PST_ALWAYS_INLINE double pst_vm_exp2_wide(double x)
     bits += power << 52;
     memcpy(&p, &bits, sizeof(p));
     return p;
-}
-
-/* Returns e^|x|, at most e^100; NaN is propagated. */
-static PST_ALWAYS_INLINE double pst_vm_exp_size(float x)
-{
-    const float size = pst_vm_abs(x);
-
-    return pst_vm_exp2_wide((double)(size > 100.0f ? 100.0f : size) *
-                            PST_VM_LOG2_E);
-}
-
-/* Returns sinh(x). Uses the series up to x^11 where the exponentials would
- * cancel. */
-static PST_ALWAYS_INLINE float pst_vm_sinh(float x)
-{
-    static const double odd[] = {
-        1.0,          1.0 / 6.0,      1.0 / 120.0,
-        1.0 / 5040.0, 1.0 / 362880.0, 1.0 / 39916800.0};
-    const double a = (double)x, e = pst_vm_exp_size(x);
-    const float near = (float)(a * PST_VM_HORNER(a * a, odd));
-    const float far = pst_vm_copysign((float)(0.5 * (e - 1.0 / e)), x);
-
-    return pst_vm_select(pst_vm_abs(x) <= 1.0f, near, far);
-}
-
-static PST_ALWAYS_INLINE float pst_vm_cosh(float x)
-{
-    const double e = pst_vm_exp_size(x);
-
-    return (float)(0.5 * (e + 1.0 / e));
 }
 
 /* Returns log(e^a + e^b): the larger operand plus log(1 + e) = 2 artanh(e / (2
@@ -128,43 +99,6 @@ static PST_ALWAYS_INLINE float pst_vm_x_log_y(float x, float y)
                          pst_vm_select(inside, z, ends));
 }
 
-/* log(n / d) of two positive numbers. */
-static PST_ALWAYS_INLINE double pst_vm_log_ratio(double n, double d)
-{
-    static const double odd[] = {1.0,       1.0 / 3.0,  1.0 / 5.0, 1.0 / 7.0,
-                                 1.0 / 9.0, 1.0 / 11.0, 1.0 / 13.0};
-    float k, m;
-    int64_t bits;
-    double scale, s;
-
-    pst_vm_split((float)n / (float)d, &k, &m);
-    bits = (int64_t)(1023 - (int32_t)k) << 52;
-    memcpy(&scale, &bits, sizeof(scale));
-    n *= scale;
-    s = (n - d) / (n + d);
-    return (double)k * PST_VM_LN_2 + 2.0 * s * PST_VM_HORNER(s * s, odd);
-}
-
-/* log(x / (1 - x)) */
-static PST_ALWAYS_INLINE float pst_vm_logit(float x)
-{
-    const float y = (float)pst_vm_log_ratio((double)x, 1.0 - (double)x);
-    const float low = pst_vm_select(x == 0.0f, -INFINITY, NAN);
-    const float ends = pst_vm_select(x == 1.0f, INFINITY, low);
-
-    return pst_vm_select((x > 0.0f) & (x < 1.0f), y, ends);
-}
-
-static PST_ALWAYS_INLINE float pst_vm_atanh(float x)
-{
-    const double a = (double)x;
-    const float y = (float)(0.5 * pst_vm_log_ratio(1.0 + a, 1.0 - a));
-    const float size = pst_vm_abs(x);
-    const float end = pst_vm_select(size == 1.0f, x * INFINITY, NAN);
-
-    return pst_vm_select(size < 1e-4f, x, pst_vm_select(size < 1.0f, y, end));
-}
-
 /* --- powers --------------------------------------------------------------- */
 
 /* True where pst_vm_pow_slope is valid; exponents 1/2 and -1/2 use roots
@@ -195,56 +129,6 @@ static PST_ALWAYS_INLINE float pst_vm_pow_slope(float g, float x, float c)
     return pst_vm_select(c == 0.0f, 0.0f, y);
 }
 
-/* --- angles and lengths --------------------------------------------------- */
-
-/* Returns the angle whose tangent t is in [0, 1]; minimax coefficients. */
-static PST_ALWAYS_INLINE double pst_vm_atan_part(double t)
-{
-    static const double odd[] = {
-        0.999999999929303675,   -0.333333312908899879,
-        0.199999011021715545,   -0.142838132557431936,
-        0.110919229636833022,   -0.0897417195836388108,
-        0.0722827834537725223,  -0.0539566805713717178,
-        0.0338262189527868722,  -0.0158283227491494156,
-        0.00473248419342192066, -0.000663395457110478719};
-
-    return t * PST_VM_HORNER(t * t, odd);
-}
-
-#define PST_VM_PI 3.14159265358979323846
-
-static PST_ALWAYS_INLINE float pst_vm_atan(float x)
-{
-    const float size = pst_vm_abs(x);
-    const double n = (double)pst_vm_select(size > 1.0f, 1.0f, size);
-    const double d = (double)pst_vm_select(size > 1.0f, size, 1.0f);
-    const double r = pst_vm_atan_part(n / d);
-    const float y =
-        pst_vm_select(size > 1.0f, (float)(0.5 * PST_VM_PI - r), (float)r);
-
-    return pst_vm_copysign(y, x);
-}
-
-static PST_ALWAYS_INLINE float pst_vm_atan2(float y, float x)
-{
-    const float up = pst_vm_abs(y), along = pst_vm_abs(x);
-    const int steep = up > along;
-    float n = pst_vm_select(steep, along, up);
-    float d = pst_vm_select(steep, up, along);
-    const int none = (d == 0.0f) | (n == INFINITY);
-    double r;
-    float right, left;
-
-    n = pst_vm_select(none, pst_vm_select(d == 0.0f, 0.0f, 1.0f), n);
-    d = pst_vm_select(none, 1.0f, d);
-    r = pst_vm_atan_part((double)n / (double)d);
-    right = pst_vm_select(steep, (float)(0.5 * PST_VM_PI - r), (float)r);
-    left = pst_vm_select(steep, (float)(0.5 * PST_VM_PI + r),
-                         (float)(PST_VM_PI - r));
-    right = pst_vm_select(pst_vm_bits(x) < 0, left, right);
-    return pst_vm_select((x == x) & (y == y), pst_vm_copysign(right, y), NAN);
-}
-
 /* Returns sqrt(a^2 + b^2); infinite if a side is infinite, even if the other
  * one is NaN. */
 static PST_ALWAYS_INLINE float pst_vm_hypot(float a, float b)
@@ -253,31 +137,6 @@ static PST_ALWAYS_INLINE float pst_vm_hypot(float a, float b)
     const int far = (pst_vm_abs(a) == INFINITY) | (pst_vm_abs(b) == INFINITY);
 
     return pst_vm_select(far, INFINITY, (float)sqrt(x * x + y * y));
-}
-
-/* Returns sin(t) / t, where t is pi x rounded to f32. */
-static PST_ALWAYS_INLINE float pst_vm_sinc(float x)
-{
-    static const double odd[] = {1.0,           -1.0 / 6.0,
-                                 1.0 / 120.0,   -1.0 / 5040.0,
-                                 1.0 / 362880., -1.0 / 39916800.0};
-    static const double even[] = {1.0,
-                                  -0.5,
-                                  1.0 / 24.0,
-                                  -1.0 / 720.0,
-                                  1.0 / 40320.0,
-                                  -1.0 / 3628800.0,
-                                  1.0 / 479001600.0};
-    const float t = (float)PST_VM_PI * x;
-    int64_t q;
-    const double r = pst_vm_quadrant_wide(t, &q), z = r * r;
-    const double over = 1.0 / (double)t;
-    const float s = (float)(r * PST_VM_HORNER(z, odd) * over);
-    const float c = (float)(PST_VM_HORNER(z, even) * over);
-    const float y = pst_vm_select((int32_t)q & 1, c, s);
-    const int32_t sign = (int32_t)((uint32_t)((int32_t)q & 2) << 30);
-
-    return pst_vm_select(x == 0.0f, 1.0f, pst_vm_float(pst_vm_bits(y) ^ sign));
 }
 
 /* --- gamma functions ------------------------------------------------------ */
@@ -423,6 +282,31 @@ static PST_ALWAYS_INLINE float pst_vm_erfinv(float x)
     const float end = pst_vm_select(size == 1.0, INFINITY, NAN);
 
     return pst_vm_select(size < 1.0, y, pst_vm_copysign(end, x));
+}
+
+/* --- rarely used functions ------------------------------------------------ */
+
+/* No common model spends time in these functions, so one in double is called
+ * for each element. */
+#define PST_VM_CALL(name, function)                                            \
+    static PST_ALWAYS_INLINE float pst_vm_##name(float x)                      \
+    {                                                                          \
+        return (float)function((double)x);                                     \
+    }
+PST_VM_CALL(sinh, sinh)
+PST_VM_CALL(cosh, cosh)
+PST_VM_CALL(atan, atan)
+PST_VM_CALL(atanh, atanh)
+
+static PST_ALWAYS_INLINE float pst_vm_atan2(float y, float x)
+{
+    return (float)atan2((double)y, (double)x);
+}
+
+/* log(x / (1 - x)) */
+static PST_ALWAYS_INLINE float pst_vm_logit(float x)
+{
+    return (float)(log((double)x) - log1p(-(double)x));
 }
 
 #endif
