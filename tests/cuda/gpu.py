@@ -205,12 +205,15 @@ class Preparations:
 
 def versions():
     """Imports PyTorch, once for the processes of all parts. Returns the
-    versions of its packages, or "" if there is no PyTorch."""
+    versions of its packages, or "" if there is no PyTorch. Another process
+    asks for cuDNN's: that opens the GPU, after which no part could use it."""
     if importlib.util.find_spec("torch") is None:
         return ""
     import torch
+    cudnn = said_by(sys.executable, "-c",
+                    "import torch; print(torch.backends.cudnn.version())")
     return (f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN "
-            f"{torch.backends.cudnn.version()}")
+            f"{cudnn}")
 
 
 def run_parts(job, parts, limit):
