@@ -20,7 +20,7 @@ import job  # noqa: E402
 import tensor_file  # noqa: E402
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "i64": "int64", "bool": "bool"}
-CASTS = 28
+CASTS = 29
 ROWS = 8
 
 

@@ -51,9 +51,9 @@ class Lists(nn.Module):
         x = torch.addcmul(x, s, self.scale) + torch.einsum("bij,bjk->bik",
                                                            weights, s)
         x = x * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1.0)
-        x = torch.cat([F.gelu(y), x], -1).narrow(-1, 4, 8) + self.shift
+        x = torch.cat([F.gelu(y), x], -1)[..., 4:12] + self.shift
         t = F.silu(s).cumsum(1) + s.exp() + F.softplus(s) + s.float()
-        t = torch.stack([t, F.layer_norm(s, (8,))]).sum(0)
+        t = torch.stack([t, F.layer_norm(y, (8,))]).sum(0)
         with torch.no_grad():
             level = (s.norm() + s.sum() + s.mean()).clamp(max=9.0)
         logits = self.head(x + t + 0.01 * level)
