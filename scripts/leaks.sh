@@ -5,9 +5,8 @@
 #
 #   scripts/leaks.sh [TIMES]     default 1000; about a second each
 #
-# The process keeps the table of operators and what libraries have compiled, so
-# that a first run with few times shows how much that is: all times together
-# must keep not a byte more.
+# Libraries below keep memory until the process ends, so that a first run shows
+# how much that is: all times together must keep not a byte more.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 times=${1:-1000}
@@ -31,8 +30,8 @@ kept() {
     cat "$folder/out" "$folder/log" >&2
     die "valgrind found a fault"
   }
-  sed -nE 's/^==[0-9]+== +(definitely|indirectly|possibly|still).*: ([0-9,]+) bytes.*/\1 \2/p' \
-    "$folder/log"
+  awk '/ (definitely|indirectly|possibly) lost: | still reachable: / {
+    sub(/^==[0-9]+== +/, ""); sub(/ bytes.*/, ""); print }' "$folder/log"
 }
 
 first=$(kept 1)
