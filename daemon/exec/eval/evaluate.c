@@ -230,6 +230,30 @@ static enum pst_status name_sets(struct pstd_session *s,
     return PST_OK;
 }
 
+static void emit_failed(struct pstd_session *s, uint64_t step,
+                        const struct pst_diag *diag)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_EVAL_FAILED);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_error(&note, diag);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+/* True if a start goes on although evaluations cannot be prepared: a live
+ * change of the model has made them impossible, for instance because
+ * --eval-model lacks a module that was swapped in. The run in which it was made
+ * went on, so its restart must, too. Files that cannot be read have another
+ * cause. */
+static bool is_left_out(const struct pstd_session *s, enum pst_status status)
+{
+    return s->w->changed != NULL && status != PST_ERR_PEER &&
+           status != PST_ERR_INTERNAL && status != PST_ERR_NOT_FOUND &&
+           status != PST_ERR_IO;
+}
+
 enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e;
@@ -249,6 +273,10 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
         pst_str_addf(&e->file, "%s/" PSTD_EVALS_FILE, s->config.checkpoint);
     }
     status = pstd_eval_make_engine(s, e, diag);
+    if (status != PST_OK && is_left_out(s, status)) {
+        emit_failed(s, s->before, diag);
+        return PST_OK;
+    }
     for (unsigned i = 0; status == PST_OK && i < e->n_sets; i++)
         if (s->w->rank == 0)
             find_doubts(s, &e->sets[i]);
@@ -283,17 +311,6 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /* --- one evaluation ------------------------------------------------------- */
-
-static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, PSTD_EVENT_EVAL_FAILED);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_error(&note, diag);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-}
 
 /* COLLECTIVE. Obeys the control words of all ranks in a step of an evaluation.
  * A save in progress continues, and a requested checkpoint or trace is made.
@@ -404,7 +421,7 @@ static void write_past(struct pstd_session *s)
         (pst_checkpoint_check_owner(s->owner, &lost) != PST_OK ||
          pstd_evals_write(e->file.text, &known, pst_str_text(&s->evals_of),
                           &lost) != PST_OK))
-        emit_failed(s, &lost);
+        emit_failed(s, s->step, &lost);
 }
 
 /* Records the evaluation of this step, whose save has ended. */
@@ -581,7 +598,7 @@ static void update_lost(struct pstd_session *s, bool is_put)
 
     if (pstd_best_find(s, &e->past, is_put ? s->step : 0, &kept, &unread) !=
         PST_OK)
-        emit_failed(s, &unread);
+        emit_failed(s, s->step, &unread);
 }
 
 /*
@@ -691,6 +708,6 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     e->at = s->step;
     if (status == PST_OK)
         return conclude_evaluation(s, pst_now() - begin, diag);
-    emit_failed(s, diag);
+    emit_failed(s, s->step, diag);
     return PST_OK;
 }

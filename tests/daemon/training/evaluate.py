@@ -385,6 +385,27 @@ def changed_mode(b, mode):
     assert alone["loss"] == found[-1][1], (alone, found)
 
 
+def lost_mode(b, mode):
+    """Changes a model so that --eval-model no longer fits: the run goes on
+    without evaluations, and so does a resume."""
+    words = ("--eval-data", "paths.safetensors", "--eval-every", "20",
+             "--eval-model", mode, "--checkpoint", "ck-lost")
+    job = b.begin(*b.words("log-lost-1", *words, "--steps", "1000000000",
+                           "--job", "lost", plan="paths.plan", data="paths"))
+    b.await_event("log-lost-1", "evaluated", "rank-0")
+    b.call("freeze", "blocks.0", "--job", "lost")
+    b.call("attr", "cast", "blocks.0", "bf16", "--job", "lost")
+    b.await_event("log-lost-1", "eval_failed", "rank-0")
+    b.call("stop", "--job", "lost")
+    b.ended(job, code=130)
+    step = max(int(x[5:]) for x in os.listdir(b.path("ck-lost"))
+               if x.startswith("step-"))
+    b.call(*b.words("log-lost-2", *words, "--resume", "--steps", str(step + 2),
+                    plan="paths.plan", data="paths"))
+    assert b.events("log-lost-2", "eval_failed", "rank-0")
+    assert not b.events("log-lost-2", "evaluated", "rank-0")
+
+
 def reports_changes(b):
     """Checks that a resumed run reports the options that differ from those of
     the earlier run, and does not compare losses on different evaluation
@@ -589,6 +610,7 @@ def main():
         with Bench(penstock, norm, drops, sys.argv[7], folder, rows) as b:
             other_mode(b, *paths, drops)
             changed_mode(b, paths[1])
+            lost_mode(b, paths[1])
             for part in (same_numbers, divides, weighs, gathers, continues,
                          reports_changes, reports_rank_changes, ends_early,
                          interrupted, prints_perplexity, refuses):
