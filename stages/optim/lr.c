@@ -294,11 +294,15 @@ double pst_lr_at(const struct pst_optim_options *options, uint64_t update)
     return options->lr * row->share(options, update);
 }
 
-/* Returns an update from which on the rate is not larger than before. */
+/* Returns an update from which on the rate is not larger than before. With
+ * restarts it may be in any cycle, since cycles need not begin at a whole
+ * number of updates. */
 static uint64_t top_update(const struct pst_optim_options *options)
 {
     uint64_t last = options->warmup_steps;
 
+    if (options->lr_schedule == PST_LR_COSINE_RESTARTS)
+        last = PST_MAX(last, options->total_steps);
     for (unsigned i = 0; i < options->n_lr_points; i++)
         last = PST_MAX(last, options->lr_points[i].update);
     return last;

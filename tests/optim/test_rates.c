@@ -72,6 +72,26 @@ static void rates_scale(void **state)
     }
 }
 
+/* The share of the largest rate so far, from any first update, is that of a sum
+ * over all updates. */
+static void shares_of_top(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < PST_COUNT(rates); c++)
+        for (uint64_t first = 0; first < N; first++) {
+            double top = 0, sum = 0;
+
+            for (uint64_t u = first; u < N; u++) {
+                const double share =
+                    pst_lr_share_of_top(&rates[c].options, first, u);
+
+                top = PST_MAX(top, pst_lr_at(&rates[c].options, u));
+                sum += top * top;
+                assert_float_equal(share, sum > 0 ? top * top / sum : 0, 1e-12);
+            }
+        }
+}
+
 /* Far updates, and shapes without a warmup. */
 static void ends_are_exact(void **state)
 {
@@ -247,6 +267,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_match_torch),
         cmocka_unit_test(rates_scale),
+        cmocka_unit_test(shares_of_top),
         cmocka_unit_test(ends_are_exact),
         cmocka_unit_test(reads_texts),
         cmocka_unit_test(bad_texts_are_refused),
