@@ -186,7 +186,7 @@ class Bench:
 
 
 def main():
-    bad = 0
+    good = bad = 0
     for make in regression, language, images:
         with tempfile.TemporaryDirectory(prefix="pst-") as folder:
             bench = Bench(sys.argv[1], folder, make)
@@ -197,10 +197,12 @@ def main():
                 worst, ours, want, first = bench.compare(name, words, maker)
                 ok = abs(ours - want) < loss_limit * first and (
                     limit is None or worst < limit) and ours < .9 * first
+                good += ok
                 bad += not ok
                 print(f"{'ok' if ok else 'FAILED'}  {make.__name__}, {name}: "
                       f"weights {worst:.1e}, loss {first:.4f} -> {ours:.4f}, "
                       f"reference {want:.4f}", flush=True)
+    print(f"{good} passed, {bad} failed")
     return 1 if bad else 0
 
 
