@@ -43,7 +43,7 @@ struct pst_checkpoint_owner;
 /* Bytes that the last call of a session has moved; ranks of one process add to
  * them in several threads. */
 struct pstl_copies {
-    atomic_uint_fast64_t read, in_place; /* of the caller's inputs and values */
+    atomic_uint_fast64_t read, in_place; /* inputs, parameters, gradients */
     atomic_uint_fast64_t written;        /* to the caller's memory */
 };
 

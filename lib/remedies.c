@@ -265,7 +265,7 @@ static bool is_word(char c)
 struct found {
     const char *name, *value; /* value_n 0: none */
     size_t name_n, value_n;
-    size_t length; /* of all of it in the text; 0: there is none */
+    size_t length; /* bytes of the option in the text; 0: no option */
 };
 
 /* Sets the value that follows a name, if it is a placeholder such as

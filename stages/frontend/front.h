@@ -9,8 +9,8 @@
 #include "stages/frontend/import/import.h"
 
 struct pst_front {
-    const char *path; /* borrowed */
-    const char *autocast; /* of the model (model.h); borrowed */
+    const char *path;     /* borrowed */
+    const char *autocast; /* dtype of --autocast, or NULL; borrowed */
     struct pst_model *model;
     struct pst_zip *zip;      /* archive of the model; borrowed */
     struct pst_str digests;   /* digests of everything read, one line each */

@@ -11,7 +11,7 @@ enum { PST_HEAD_MEAN = 1, PST_HEAD_SUM = 2 };
 struct pst_head_loss {
     struct pst_value *logits;
     struct pst_arg target, reduction, ignore, smoothing;
-    bool has_weights; /* of classes */
+    bool has_weights; /* classes are weighted */
     /* the node that reads the logits: the loss, or a log_softmax before it */
     const struct pst_node *reader;
 };

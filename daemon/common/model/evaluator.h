@@ -17,7 +17,7 @@ struct pstd_evaluator {
     const struct pst_engine *from;
     struct pst_plan *of;
     struct pst_eval_cut cut;
-    struct pst_str places;     /* of the stages */
+    struct pst_str places;     /* the rank of each stage, as text */
     struct pst_engine *engine; /* NULL until pstd_evaluator_start */
 };
 

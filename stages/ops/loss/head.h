@@ -27,7 +27,7 @@ struct pst_head {
     struct pst_classes targets; /* targets.x is not set; one position per row */
     int64_t rows, depth, classes;
     double scale, cap;
-    const struct pst_operand *mask; /* of z, one number per row; NULL: ones */
+    const struct pst_operand *mask; /* weight of each row in z; NULL: 1 */
     int64_t z_reduction;            /* as of the loss; 0: z is not wanted */
     /* gradients of the loss (NULL: no gradients are wanted) and of z (NULL: 0)
      */

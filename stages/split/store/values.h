@@ -38,7 +38,7 @@ struct pst_plan_given {
     struct pst_given *files;        /* NULL: there are only `inits` */
     struct pst_given_param *params; /* by index of the parameter */
     const struct pst_init *inits;   /* the same; NULL: none */
-    uint64_t seed;                  /* of inits */
+    uint64_t seed;                  /* seed of --init-seed */
 };
 
 /* A list of names, for a message: their number, and the first ten. */

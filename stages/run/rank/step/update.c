@@ -83,7 +83,7 @@ struct param_update {
     const struct pst_optim_options *options;
     const struct pst_update *numbers;
     unsigned char *work; /* scratch; NULL: none */
-    void *words;         /* where elements that stay are counted */
+    void *words;         /* counter of elements not updated */
 };
 
 /* Added to the number of a state: no operator of a step has the same stream, as
