@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/run/job.h"
+#include "tests/sanitized.h"
 
 #define CLASSES 1024
 #define ROWS    600 /* more than two chunks */
@@ -182,6 +183,13 @@ static struct pst_exec_options options_of(const char *schedule, unsigned ranks,
     return ret;
 }
 
+/* Sanitizers take 40 times as long: each row and each variant runs in f32, but
+ * not all pairs, and one variant in bf16. */
+static bool has_turn(size_t variant)
+{
+    return !SANITIZED || !bf16 || variants[variant].text == squared;
+}
+
 /* A schedule whose last stage runs some backwards as B and others as I and W.
  */
 static const char lists[] =
@@ -228,15 +236,20 @@ static void same_bits(void **state)
     for (size_t k = 0; k < PST_COUNT(variants); k++) {
         const struct pst_exec_options once = options_of("gpipe", 1, 4);
         const struct variant *v = &variants[k];
-        struct run whole = run_cut(v, NULL, 0, &once);
+        struct run whole;
         size_t n;
 
+        if (!has_turn(k))
+            continue;
+        whole = run_cut(v, NULL, 0, &once);
         for (size_t i = 0; i < PST_COUNT(rows); i++) {
             struct pst_exec_options o =
                 options_of(rows[i].schedule, rows[i].ranks, 4);
             struct run cut;
 
             if (rows[i].scaled && v->text != scaled && v->text != squared)
+                continue;
+            if (SANITIZED && (k + i) % PST_COUNT(variants) != 0)
                 continue;
             if (strcmp(o.schedule, "csv") == 0)
                 o.schedule = csv;
@@ -270,8 +283,11 @@ static void near_whole_logits(void **state)
     (void)state;
     for (size_t k = 0; k < PST_COUNT(variants); k++) {
         struct pst_exec_options o = options_of("gpipe", 1, 2);
-        struct run chunks = run_cut(&variants[k], NULL, 0, &o), whole;
+        struct run chunks, whole;
 
+        if (!has_turn(k))
+            continue;
+        chunks = run_cut(&variants[k], NULL, 0, &o);
         o.whole_logits = true;
         whole = run_cut(&variants[k], NULL, 0, &o);
         assert_near(whole.dump, chunks.dump, 2e-6);
@@ -288,8 +304,11 @@ static void near_whole_logits_bf16(void **state)
     bf16 = true;
     for (size_t k = 0; k < PST_COUNT(variants); k++) {
         struct pst_exec_options o = options_of("gpipe", 1, 2);
-        struct run chunks = run_cut(&variants[k], NULL, 0, &o), whole;
+        struct run chunks, whole;
 
+        if (!has_turn(k))
+            continue;
+        chunks = run_cut(&variants[k], NULL, 0, &o);
         o.whole_logits = true;
         whole = run_cut(&variants[k], NULL, 0, &o);
         assert_near(whole.dump, chunks.dump, 1e-3);
