@@ -100,29 +100,6 @@ with open(sys.argv[1], encoding="utf-8") as file:
 END
 }
 
-# counted SCRIPT [arguments]: runs a script of tests/compare and adds the
-# counts of its last line.
-counted() {
-  local script=$1 last good=0 bad=1
-  shift
-  need_python
-  # PyTorch's second thread would spin and delay other processes.
-  OMP_NUM_THREADS=1 "$python" "$root/tests/compare/$script" \
-    "$root/build/daemon/penstock" "$@" 2>"$log.err" | tee "$log" |
-    grep -vE '^[0-9]+ passed, ' || true
-  last=$(tail -n 1 "$log")
-  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
-    good=${BASH_REMATCH[1]}
-    # A script that ran nothing counts as failed.
-    [ "$good" = 0 ] || bad=${BASH_REMATCH[2]}
-  fi
-  skipped=$((skipped + $(grep -c '^left out ' "$log" || true)))
-  [ "$bad" = 0 ] || cat "$log.err"
-  rm -f "$log.err"
-  passed=$((passed + good))
-  failed=$((failed + bad))
-}
-
 # claim TITLE COMMAND...: runs a command as one test and prints the last line
 # with a measured value.
 claim() {
@@ -178,71 +155,75 @@ sanitizers() {
     "ranks on threads, with TSan" --suite threads
 }
 
-# comparisons: runs the scripts that standard input lists, in copies of one
-# process (tests/compare/several.py).
-comparisons() {
-  counted several.py --times "$times"
-}
-
-# row TITLE SCRIPT [arguments]: prints a line of the list for `comparisons`.
+# row TITLE SCRIPT [arguments]: prints a line of the list for several.py.
 row() {
   local IFS=$'\t'
   printf '%s\n' "$*"
 }
 
-# comparisons_aside: runs some comparisons that rarely use several ranks, so
-# many that both halves of the tests end at about the same time.
-comparisons_aside() {
-  comparisons < <(
-    row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
-    row "adapters and whole modules" lora_whole.py
-    row "groups of parameters" groups.py
-    row "optimizers on three models" recipes.py
-    row "packed documents" packing.py
-    row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
-    row "random programs with aliases" alias.py "$root/out/alias" \
-      "${sample[@]}"
-    row "storages that resize" resizes.py
-    row "classes of transformers" libraries.py "$root/out/libraries" \
-      --sample 3 "${seed[@]}"
-    row "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
-  )
+# comparison_list: prints the comparisons with PyTorch, the longest first.
+comparison_list() {
+  row "comparison with PyTorch" compare.py "$root/out/compare" "${sample[@]}"
+  row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
+    "${seed[@]}"
+  row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
+  row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
+  row "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
+  row "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
+    "${sample[@]}"
+  row "+ the library beside the command" library_bits.py "$root/out/sweep" \
+    "${seed[@]}"
+  row "random programs with aliases" alias.py "$root/out/alias" \
+    "${sample[@]}"
+  row "mixed precision" autocast.py "$root/out/autocast" \
+    --models gpt2,resnet,lstm --curves gpt2
+  row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
+  row "README, word for word" readme.py "$root/out/readme"
+  row "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
+  row "the library in Python" library.py
+  row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
+  row "optimizers on three models" recipes.py
+  row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
+  row "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
+  row "classes of transformers" libraries.py "$root/out/libraries" \
+    --sample 3 "${seed[@]}"
+  row "groups of parameters" groups.py
+  row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
+    "${seed[@]}"
+  row "storages that resize" resizes.py
+  row "adapters and whole modules" lora_whole.py
+  row "packed documents" packing.py
+  row "gradients of inputs" input_grads.py
 }
 
-comparisons_here() {
-  comparisons < <(
-    row "comparison with PyTorch" compare.py "$root/out/compare" "${sample[@]}"
-    row "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
-      "${sample[@]}"
-    # After the sweep, whose files it uses.
-    row "the library beside the command" library_bits.py "$root/out/sweep" \
-      "${seed[@]}"
-    row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
-      "${seed[@]}"
-    row "mixed precision" autocast.py "$root/out/autocast" \
-      --models gpt2,resnet,lstm --curves gpt2
-    row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
-    row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
-    row "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
-    row "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
-    row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
-    row "README, word for word" readme.py "$root/out/readme"
-    row "the library in Python" library.py
-    row "gradients of inputs" input_grads.py
-    row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
-      "${seed[@]}"
-  )
-  timed "cases of operators" cases
-  timed "a schedule of 4096 ranks" claim \
-    "a schedule of 4096 ranks and 16384 microbatches" \
-    "$root/build/tests/sched/test-sched-scale" 4096 16384
+# comparisons: runs those comparisons that nobody has taken yet, in copies of
+# one process. Both halves of the tests call it when they have done the rest,
+# so they end at about the same time.
+comparisons() {
+  local last good=0 bad=1
+  need_python
+  # PyTorch's second thread would spin and delay other processes.
+  comparison_list | OMP_NUM_THREADS=1 "$python" \
+    "$root/tests/compare/several.py" "$root/build/daemon/penstock" \
+    --times "$times" --taken "$beside/taken" 2>"$log.err" | tee "$log" |
+    grep -vE '^[0-9]+ passed, ' || true
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    good=${BASH_REMATCH[1]}
+    bad=${BASH_REMATCH[2]}
+  fi
+  skipped=$((skipped + $(grep -c '^left out ' "$log" || true)))
+  [ "$bad" = 0 ] || cat "$log.err"
+  rm -f "$log.err"
+  passed=$((passed + good))
+  failed=$((failed + bad))
 }
 
 # rest: runs in the background beside the tests, many of which wait more than
 # they compute. Its output and counts are added when it has ended.
 rest() {
   sanitizers
-  comparisons_aside
+  comparisons
 }
 
 aside() {
@@ -310,10 +291,14 @@ timed "tests" meson_tests "$root/build" "tests" \
   $([ "$mode" = --quick ] || echo --no-suite sanitized)
 
 if [ "$mode" != --quick ]; then
-  comparisons_here
   need_python
+  timed "cases of operators" cases
+  timed "a schedule of 4096 ranks" claim \
+    "a schedule of 4096 ranks and 16384 microbatches" \
+    "$root/build/tests/sched/test-sched-scale" 4096 16384
   timed "97 % of the digits" claim "97 % of the digits" \
     env "PENSTOCK_PYTHON=$python" bash "$root/examples/digits/train.sh"
+  comparisons
   join_aside
   timed "steps beside PyTorch" steps_beside_pytorch
 fi

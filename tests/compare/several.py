@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs scripts of this folder in turn, each in a fork of one process.
 
-    several.py PENSTOCK [--times FILE] <LIST
+    several.py PENSTOCK [--times FILE] [--taken FILE] <LIST
 
 A line of LIST is a title, a script and its words after PENSTOCK, separated by
-tabs. Common modules are imported once before the forks: PyTorch, transformers
+tabs. A line whose title begins with "+" needs files of the line before it.
+Several processes share a list by one --taken: each line runs in the process
+that is first to write its title there; lines with "+" run where the line before
+them runs. Common modules are imported once before the forks: PyTorch, transformers
 and what an export imports. FILE gets the seconds of each script. Each script
 ends with a line `N passed, N failed`, and so does this one. A script without
 that line, or with nothing passed, counts as failed.
 """
 import argparse
+import fcntl
 import os
 import re
 import resource
@@ -91,17 +95,37 @@ def work():
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
+def take(path, title):
+    """True if no process has taken the line yet; it is taken then."""
+    with open(path, "a+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        if title in file.read().splitlines():
+            return False
+        file.write(title + "\n")
+        return True
+
+
 def main():
     p = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("penstock")
     p.add_argument("--times", help="a file to which they are added")
+    p.add_argument("--taken", help="titles of lines that a process has taken")
     a = p.parse_args()
     rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
+    if not rows:
+        raise SystemExit("no line to run")
     warm_up()
     passed = failed = 0
+    mine = True
     for title, script, *words in rows:
+        if not title.startswith("+"):
+            mine = not a.taken or take(a.taken, title)
+        if not mine:
+            continue
+        title = title.removeprefix("+ ")
         print(f"\033[1m== {title}\033[0m", flush=True)
         begin, before = time.monotonic(), work()
         good, bad = run(script, [a.penstock, *words])
