@@ -5,6 +5,7 @@
  * exactly 0, but no key is skipped for it.
  */
 #include "tests/ops/metas.h"
+#include "tests/sanitized.h"
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCH 2
+#define BATCH (SANITIZED ? 1 : 2)
 #define HEADS 4
 #define E     24
 #define EV    20
