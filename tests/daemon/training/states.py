@@ -92,7 +92,7 @@ def learns(t):
     found = {}
     for dtype in "f32", "bf16", "int8":
         t.run("learns-" + dtype, "-n", "1", "--state-dtype", dtype, "--group",
-              "ndim<2|embeddings:state-dtype=f32", steps=60)
+              "ndim<2|embeddings:state-dtype=f32", steps=20)
         found[dtype] = loss(t.b, "learns-" + dtype)
     print(found)
     for dtype in "bf16", "int8":
