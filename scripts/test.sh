@@ -273,7 +273,7 @@ full=()
 [ "$mode" != --full ] || full=(--full)
 seed=(--seed "$PST_TEST_SEED")
 sample=("${full[@]}" "${seed[@]}")
-# Installs programs that tests call. scripts/check-programs.py reads this list.
+# Installs programs that tests call. check-programs.py reads this list.
 need_packages valgrind mtail logrotate prometheus iproute2 nftables strace \
   groff-base systemd lnav gfortran debhelper
 # shellcheck disable=SC2086

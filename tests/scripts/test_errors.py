@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that scripts/check-errors.py finds planted faults, and only these.
+"""Checks that check-errors.py finds planted faults, and only these.
 
 usage: test_errors.py CHECK-ERRORS.py
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that scripts/check-layers.py finds planted faults, and only these.
+"""Checks that check-layers.py finds planted faults, and only these.
 
 usage: test_layers.py CHECK-LAYERS.py
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that scripts/check-programs.py finds planted faults, and only these.
+"""Checks that check-programs.py finds planted faults, and only these.
 
 usage: test_programs.py CHECK-PROGRAMS.py
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that scripts/check-sizes.py finds planted faults, and only these.
+"""Checks that check-sizes.py finds planted faults, and only these.
 
 usage: test_sizes.py CHECK-SIZES.py
 """
@@ -47,11 +47,11 @@ CASES = {
 def check(script, text, excuses):
     with tempfile.TemporaryDirectory(prefix="pst-") as root:
         os.makedirs(os.path.join(root, FOLDER))
-        os.makedirs(os.path.join(root, "scripts"))
+        os.makedirs(os.path.join(root, "scripts/checks"))
         with open(os.path.join(root, FOLDER, "a.c"), "w",
                   encoding="utf-8") as file:
             file.write(text)
-        with open(os.path.join(root, "scripts/sizes-allowed.txt"), "w",
+        with open(os.path.join(root, "scripts/checks/sizes-allowed.txt"), "w",
                   encoding="utf-8") as file:
             file.write(excuses)
         done = subprocess.run([sys.executable, script, root], text=True,

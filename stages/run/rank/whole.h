@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_RUN_RANK_WHOLE_H
 /*
  * The components of a rank. Only the files that drive all of them include this
- * header (scripts/check-layers.py has the list); all other code gets the
+ * header (scripts/checks/check-layers.py has the list); all other code gets the
  * components that it works on as arguments.
  */
 #include "stages/layout/plan.h"

@@ -6,7 +6,7 @@ usage: check-words.py [--list] ROOT
 
 Reports as faults:
 - Words that only this project uses, if they are more frequent than
-  scripts/words-allowed.txt allows. WORDS has the field's word for each. The
+  words-allowed.txt beside it allows. WORDS has the field's word for each. The
   allowed numbers may only fall.
 - Comments that begin with "of", "what", "whose" and the like: they describe
   their subject without naming it. A comment names its subject first.
@@ -99,7 +99,8 @@ def long_sentences(name, text):
 
 def allowed(root):
     ret = {}
-    with open(f"{root}/scripts/words-allowed.txt", encoding="utf-8") as file:
+    with open(f"{root}/scripts/checks/words-allowed.txt",
+              encoding="utf-8") as file:
         for line in file:
             if line.strip() and not line.startswith("#"):
                 word, count = line.rsplit(None, 1)
@@ -129,10 +130,10 @@ def main():
             faults.append(
                 f"{word}: {len(places[word])} times, {limits.get(word, 0)} "
                 f"are allowed; write {WORDS.get(word, 'it plainly')} "
-                f"(scripts/check-words.py --list names the places)")
+                f"(scripts/checks/check-words.py --list names the places)")
         elif len(places[word]) < limits.get(word, 0):
             faults.append(f"{word}: only {len(places[word])} times now; lower "
-                          "the number in scripts/words-allowed.txt")
+                          "the number in scripts/checks/words-allowed.txt")
     for tag, where in sorted(tags.items()):
         if len(where) > 1:
             faults.append(f"{tag} is defined in {' and '.join(where)}")

@@ -12,7 +12,7 @@ they must use pst_rw_size, pst_extent_of, pst_extent_numel and the like
 a parameter or in a structure. Inference, kernels and gradients see final sizes
 and may read them.
 
-scripts/sizes-allowed.txt lists functions that may read sizes, with the reason;
+sizes-allowed.txt beside it lists functions that may read sizes, with the reason;
 a line that is not needed is a fault, too. Prints one line per fault; exit code
 1 if there is any.
 """
@@ -117,7 +117,7 @@ def allowed(path):
 
 def main():
     root = sys.argv[1]
-    excuses = allowed(os.path.join(root, "scripts/sizes-allowed.txt"))
+    excuses = allowed(os.path.join(root, "scripts/checks/sizes-allowed.txt"))
     unused = set(excuses)
     faults = []
     texts = {}
@@ -136,7 +136,7 @@ def main():
             if where not in excuses:
                 faults.append(f"{path}:{number}: {function} reads a size as a "
                               f"number: {line}")
-    faults += [f"scripts/sizes-allowed.txt: nothing needs \"{where}\""
+    faults += [f"scripts/checks/sizes-allowed.txt: nothing needs \"{where}\""
                for where in sorted(unused)]
     print("\n".join(faults), end="\n" if faults else "")
     return 1 if faults else 0

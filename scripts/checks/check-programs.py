@@ -23,7 +23,7 @@ import re
 import sys
 
 SCRIPTS = ["scripts/*.sh", "tests/**/*.sh", "examples/**/*.sh", ".ci/run"]
-PYTHON = ["scripts/*.py", "tests/**/*.py", "examples/**/*.py"]
+PYTHON = ["scripts/**/*.py", "tests/**/*.py", "examples/**/*.py"]
 C = ["tests/**/*.c"]
 # Builtins of the shell, and commands whose next word is a program to run.
 SHELL = set("""! . : [ [[ alias break builtin case cd command continue declare do

@@ -126,7 +126,7 @@ def main():
     faults += [f"PST_E_{name} is no row" for name in
                sorted(used - set(names) - {"NONE"})]
     faults += [f"{path}: has none of these texts any more: take it out of "
-               "scripts/check-errors.py" for path in sorted(stale)]
+               "scripts/checks/check-errors.py" for path in sorted(stale)]
     print("\n".join(faults), end="\n" if faults else "")
     return 1 if faults else 0
 
