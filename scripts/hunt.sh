@@ -91,7 +91,7 @@ of its own in tests/sim/"
 
 hunt_jobs() {
   tests build daemon-restarts-self daemon-stops-self daemon-restarts-mpi \
-    daemon-stops-mpi daemon-endure elastic-flips elastic-damage nodes
+    daemon-stops-mpi daemon-many-changes elastic-flips elastic-damage nodes
 }
 case_of_jobs="the point and its number go into the list that the test goes \
 through always"
@@ -101,7 +101,7 @@ hunt_lives() {
     --seed "$((PST_TEST_SEED * 1000))" --number 1000 --seconds 300
 }
 case_of_lives="life-SEED/life.sh repeats the commands of a life, whose course \
-goes into tests/daemon/training/courses.py"
+goes into tests/daemon/training/found_by_hunt.py"
 
 # Runs with sanitizers the tests that scripts/test.sh runs only without.
 hunt_sanitizers() {

@@ -29,7 +29,8 @@ part() {
 echo "seed $seed"
 part "200 kills at named points" scripts/kill-jobs.sh 200 "$seed"
 for transport in self mpi; do
-  part "stops and pauses, $transport" python3 tests/daemon/stops.py $penstock \
+  part "stops and pauses, $transport" \
+    python3 tests/daemon/failures/stops.py $penstock \
     $tiny $transport all "$seed"
 done
 part "300 kills and faults of saves" scripts/kill-saves.sh
@@ -63,14 +64,14 @@ part "20 stragglers, 10 000 clean steps" \
   python3 tests/elastic/slow.py $penstock $norm 20 10000
 part "50 kills, 50 hangs" \
   python3 tests/elastic/recover.py $penstock $tiny 50 "$seed"
-part "the control socket" python3 tests/daemon/load.py $penstock \
+part "the control socket" python3 tests/daemon/socket_load.py $penstock \
   build/daemon/penstockd build/tests/daemon/load $tiny full
 part "10 000 events a second" build/tests/watching/test-flood 10
 part "lines of a job" python3 tests/watching/lines.py $penstock \
   build/daemon/penstockd $tiny mpi 20
 part "arguments" python3 tests/daemon/arguments.py $penstock \
   build/daemon/penstockd all
-part "32 ranks" python3 tests/daemon/many.py $penstock \
+part "32 ranks" python3 tests/daemon/host/many_ranks.py $penstock \
   examples/bytegpt/bytegpt.pt2 LICENSE 5
 part "50 000 steps" python3 tests/elastic/endless.py $penstock $tiny 50000 1.5
 part "an hour, a fault each 120 s" \

@@ -3,9 +3,9 @@
 #define PENSTOCK_DAEMON_CTL_OUT_H
 /*
  * The only output functions of the client: nothing else in daemon/ctl/ writes
- * to standard output or error (tests/daemon/names.py checks). Names come from
- * files and may be made to control a terminal or to forge lines; all of them
- * are escaped here. One thread.
+ * to standard output or error (tests/daemon/escaped_names.py checks). Names
+ * come from files and may be made to control a terminal or to forge lines; all
+ * of them are escaped here. One thread.
  */
 #include "daemon/common/config.h"
 #include "stages/base/diag.h"

@@ -33,8 +33,8 @@ sys.path[:0] = [os.path.join(HERE, "..", *names) for names in (
     ["daemon"], ["daemon", "training"], ["elastic"])]
 import job  # noqa: E402  pylint: disable=wrong-import-position
 import chaos  # noqa: E402  pylint: disable=wrong-import-position
-import evaluate  # noqa: E402  pylint: disable=wrong-import-position
-import not_finite  # noqa: E402  pylint: disable=wrong-import-position
+import eval_job  # noqa: E402  pylint: disable=wrong-import-position
+import on_nan  # noqa: E402  pylint: disable=wrong-import-position
 import scrape  # noqa: E402  pylint: disable=wrong-import-position
 
 sys.path.insert(0, os.path.join(HERE, "..", "serve"))
@@ -128,7 +128,7 @@ class Stage:
         self.folder = folder
         self.b.call("split", f"{self.golden}/norm.pt2", "--at", "conv", "-o",
                     "norm.plan")
-        evaluate.write_data(self.b.path("norm.safetensors"), 1, x=[96, 4])
+        eval_job.write_data(self.b.path("norm.safetensors"), 1, x=[96, 4])
         self.jobs, self.mounts, self.more = [], [], []
 
     def show_logs(self, name):
@@ -201,7 +201,7 @@ def stalled(s, name):
 def not_a_number(s, name):
     """Starts a job whose loss is NaN in step 12; returns the time of that
     fault."""
-    not_finite.write_data(s.b.path("bad.safetensors"), {12})
+    on_nan.write_data(s.b.path("bad.safetensors"), {12})
     s.begin(name, "-m", "2", plan=f"{s.golden}/tiny.pt2",
             data="bad.safetensors", fault="F:1+:50")
     return s.when(name, "fault")
@@ -209,7 +209,7 @@ def not_a_number(s, name):
 
 def skipped(s, name):
     """Returns the time of the fourth skipped step."""
-    not_finite.write_data(s.b.path("bad.safetensors"), {12})
+    on_nan.write_data(s.b.path("bad.safetensors"), {12})
     s.begin(name, "-m", "2", "--on-nan", "skip", plan=f"{s.golden}/tiny.pt2",
             data="bad.safetensors", fault="F:1+:8")
     return s.when(name, "step_skipped", 4)
@@ -219,7 +219,7 @@ def spikes(s, name):
     """Starts a job in which one batch of 100 contains outliers; returns the
     time of the sixth spike of the loss."""
     path = s.b.path("far.safetensors")
-    evaluate.write_data(path, 1, x=[800, 4])
+    eval_job.write_data(path, 1, x=[800, 4])
     with open(path, "r+b") as file:
         file.seek(-16 * 4, os.SEEK_END)
         file.write(bytes.fromhex("00007a44") * 16)  # 1000 in f32

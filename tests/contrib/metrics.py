@@ -19,9 +19,8 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DAEMON = os.path.join(HERE, "..", "daemon")
-sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
-import evaluate  # noqa: E402  pylint: disable=wrong-import-position
+sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
+import eval_job  # noqa: E402  pylint: disable=wrong-import-position
 import logs  # noqa: E402  pylint: disable=wrong-import-position
 from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -276,7 +275,7 @@ def main():
     mtail_reads(root)
     rules_hold(root)
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        with evaluate.Bench(penstock, norm, None, "self", folder) as b:
+        with eval_job.Bench(penstock, norm, None, "self", folder) as b:
             file_is_whole(b, names, reads)
             newest_is_reported(b, names)
             rotates(b, root, max(3, reads // 100))

@@ -23,7 +23,7 @@ DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
                       "daemon")
 sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
 import job  # noqa: E402  pylint: disable=wrong-import-position
-import not_finite  # noqa: E402  pylint: disable=wrong-import-position
+import on_nan  # noqa: E402  pylint: disable=wrong-import-position
 from scrape import Mtail  # noqa: E402  pylint: disable=wrong-import-position
 from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-position
 
@@ -38,8 +38,8 @@ STATUS = {"run": "run", "step": "step", "steps": "steps", "loss": "loss",
 
 
 def begin(b, tiny):
-    not_finite.write_data(b.path("data.safetensors"), {6})
-    not_finite.write_data(b.path("eval.safetensors"), ())
+    on_nan.write_data(b.path("data.safetensors"), {6})
+    on_nan.write_data(b.path("eval.safetensors"), ())
     run = b.begin("run", tiny, "-n", "2", "-m", "2", "--transport", "self",
                   "--data", "data.safetensors", "--eval-data",
                   "eval.safetensors", "--eval-every", "3", "--on-nan", "skip",

@@ -15,8 +15,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "daemon", "training"))
-import evaluate  # noqa: E402  pylint: disable=wrong-import-position
+sys.path.insert(0, os.path.join(HERE, "..", "daemon"))
+import eval_job  # noqa: E402  pylint: disable=wrong-import-position
 from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-position
 
 
@@ -48,7 +48,7 @@ def main():
         allowed |= calls_of(group, set())
     families = unit["RestrictAddressFamilies"].split()
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        with evaluate.Bench(penstock, norm, None, "mpi", folder) as b:
+        with eval_job.Bench(penstock, norm, None, "mpi", folder) as b:
             subprocess.run(
                 ["strace", "-f", "-qq", "-o", b.path("calls"), penstock, "run",
                  "norm.plan", "-n", "2", "-m", "2", "--data",

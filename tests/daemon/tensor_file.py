@@ -27,3 +27,8 @@ def load(path):
     about = header.pop("__metadata__", {})
     return {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])])
             for name, e in header.items()}, about
+
+
+def contents(path):
+    """Returns the bytes of the tensors by name."""
+    return {name: data for name, (_, _, data) in load(path)[0].items()}

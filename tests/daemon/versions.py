@@ -17,18 +17,18 @@ import sys
 import tempfile
 import threading
 
-import greedy
+import hostile_clients
 from wire import field
 
 from patience import PATIENCE
 
 
 def hello(proto, least, more=b""):
-    return greedy.frame(field(1, field(1, proto) + field(2, least) + more))
+    return hostile_clients.frame(field(1, field(1, proto) + field(2, least) + more))
 
 
 def ask(body, more=b""):
-    return greedy.frame(field(2, field(1, 9) + field(body, b"") + more))
+    return hostile_clients.frame(field(2, field(1, 9) + field(body, b"") + more))
 
 
 def read_frame(s):
@@ -128,10 +128,10 @@ def newer(body):
         if length & 0x80:
             length, at = length & 0x7f | body[2] << 7, 3
         inner = body[at:at + length] + field(1, 2) + field(99, b"more")
-        return greedy.frame(field(1, inner))
-    frame = greedy.frame(body + field(98, b"what nobody knows"))
+        return hostile_clients.frame(field(1, inner))
+    frame = hostile_clients.frame(body + field(98, b"what nobody knows"))
     if body[0] == 3 << 3 | 2:
-        return greedy.frame(field(3, field(1, 7777))) + frame
+        return hostile_clients.frame(field(3, field(1, 7777))) + frame
     return frame
 
 
@@ -151,7 +151,7 @@ def check_newer_daemon(daemon, penstock, folder):
                     return
                 d = daemon.connect()
                 d.settimeout(None)
-                for a, b, more in (s, d, greedy.frame), (d, s, newer):
+                for a, b, more in (s, d, hostile_clients.frame), (d, s, newer):
                     threading.Thread(target=forward, args=(a, b, more),
                                      daemon=True).start()
 
@@ -171,7 +171,7 @@ def check_newer_daemon(daemon, penstock, folder):
 def main():
     penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        daemon = greedy.Daemon(penstock, penstockd, model, folder)
+        daemon = hostile_clients.Daemon(penstock, penstockd, model, folder)
         try:
             check_daemon(daemon)
             check_newer_daemon(daemon, penstock, folder)

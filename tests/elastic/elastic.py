@@ -14,12 +14,11 @@ import os
 import sys
 import tempfile
 
-DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
-                      "daemon")
-sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
 import job  # noqa: E402
 import clients  # noqa: E402
-import evaluate  # noqa: E402
+import eval_job  # noqa: E402
 
 STEPS = 20
 
@@ -115,7 +114,7 @@ def main():
         b.call("split", norm, "--stages", "4", "-o", "norm.plan")
         b.call("split", tiny, "-o", "tiny.plan")
         clients.write_data(b.path("data.safetensors"))
-        evaluate.write_data(b.path("norm.safetensors"), 1, x=[96, 4])
+        eval_job.write_data(b.path("norm.safetensors"), 1, x=[96, 4])
         for part in (refused, crashes, replicas, limit, fewer):
             part(b)
             b.no_files_left()

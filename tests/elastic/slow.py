@@ -17,11 +17,10 @@ import sys
 import tempfile
 import time
 
-DAEMON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..",
-                      "daemon")
-sys.path[:0] = [DAEMON, os.path.join(DAEMON, "training")]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
 import job  # noqa: E402
-import evaluate  # noqa: E402
+import eval_job  # noqa: E402
 
 DELAY_MS = 5
 STEPS = 120
@@ -101,7 +100,7 @@ def main():
     after = []
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = job.Bench(penstock, folder)
-        evaluate.write_data(b.path("data.safetensors"), 1, x=[96, 4])
+        eval_job.write_data(b.path("data.safetensors"), 1, x=[96, 4])
         b.call("split", norm, "--at", "conv", "-o", "norm.plan")
         for i in range(number):
             after.append(repeat_scene(communication, b, f"slow-{i}")

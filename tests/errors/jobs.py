@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-import greedy
+import hostile_clients
 import versions
 from bench import PATIENCE, rows, safetensors, zeros
 
@@ -137,7 +137,7 @@ def control(b, expect, name):
             ("control.unknown", [good, versions.ask(900)]),
             ("control.request", [good, versions.ask(20)]),
             ("control.request", [versions.ask(10)]),
-            ("control.frame", [greedy.frame(b"\xff\xff\xff")])):
+            ("control.frame", [hostile_clients.frame(b"\xff\xff\xff")])):
         reply = versions.replies(Daemon, *frames)[-1]
         assert error.encode() in reply, (error, reply)
         expect(error, None, "", None)

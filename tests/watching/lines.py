@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import clients  # noqa: E402
-import greedy  # noqa: E402
+import hostile_clients  # noqa: E402
 import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
@@ -79,7 +79,7 @@ def check_all(b):
         assert got == list(range(1, 3001)), (len(got), got[:5], got[-5:])
 
 
-class Held(greedy.Daemon):
+class Held(hostile_clients.Daemon):
     """A job whose loop thread is blocked once, while it writes its log."""
 
     def begin(self, penstockd, env):

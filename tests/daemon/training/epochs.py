@@ -20,13 +20,15 @@ import re
 import sys
 import tempfile
 
-import evaluate
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import eval_job  # noqa: E402
 
 ROWS = 96  # of train.safetensors
 FALLS = "--lr-schedule", "cosine", "--warmup", "3"
 
 
-class Bench(evaluate.Bench):
+class Bench(eval_job.Bench):
     def run(self, name, *more, code=0):
         """Runs without the --steps of other tests."""
         words = self.words("log-" + name, *FALLS, *more)

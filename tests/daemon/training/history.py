@@ -21,7 +21,9 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ET
 
-import evaluate
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import eval_job  # noqa: E402
 
 HEAD, RECORD = 64, 32
 QUICK = "--checkpoint-every", "20", "--clip-norm", "100", "--lr", "1e-3", \
@@ -29,7 +31,7 @@ QUICK = "--checkpoint-every", "20", "--clip-norm", "100", "--lr", "1e-3", \
 HTML = "{http://www.w3.org/1999/xhtml}"
 
 
-class Bench(evaluate.Bench):
+class Bench(eval_job.Bench):
     def run(self, name, *more, code=0):
         return self.call(*self.words("log-" + name, "--checkpoint",
                                      "ck-" + name, *QUICK, *more), code=code)

@@ -20,8 +20,10 @@ import struct
 import sys
 import tempfile
 
-import evaluate
-import tensor_file
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import eval_job  # noqa: E402
+import tensor_file  # noqa: E402
 
 ROWS = {"train": 64, "other": 44}  # the second is no multiple of a step
 
@@ -35,9 +37,9 @@ def write_data(path, rows, seed):
         "label": ("I64", [rows], struct.pack(f"<{rows}q", *label))})
 
 
-class Bench(evaluate.Bench):
+class Bench(eval_job.Bench):
     def __init__(self, penstock, model, transport, folder):
-        super(evaluate.Bench, self).__init__(penstock, folder)
+        super(eval_job.Bench, self).__init__(penstock, folder)
         self.transport = transport
         for seed, (name, rows) in enumerate(ROWS.items()):
             write_data(self.path(f"{name}.safetensors"), rows, seed)

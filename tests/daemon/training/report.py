@@ -10,7 +10,9 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ET
 
-import evaluate
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import eval_job  # noqa: E402
 
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
 # Harmful text for a name, a path or a message of a log.
@@ -223,7 +225,7 @@ def nothing(b):
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
+        b = eval_job.Bench(penstock, norm, None, sys.argv[3], folder)
         for part in (check_page, check_hostile_log, check_repeated_step, ends,
                      rates, newest, nothing):
             part(b)

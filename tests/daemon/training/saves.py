@@ -31,10 +31,9 @@ import sys
 import tempfile
 import time
 
-import evaluate
-
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import eval_job  # noqa: E402
 from patience import PATIENCE, wait_until  # noqa: E402
 
 SLOW_MS = 1500
@@ -42,7 +41,7 @@ AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 
 
-class Bench(evaluate.Bench):
+class Bench(eval_job.Bench):
     def lines(self, log, rank=0):
         path = self.path(f"{log}/rank-{rank}.log")
         if not os.path.exists(path):
@@ -227,7 +226,7 @@ def moved(b):
               if x["event"] == "checkpoint_failed"]
     assert any("moved away" in x["text"] for x in failed), failed
     steps = [x for x in os.listdir(b.path("there")) if "step-" in x]
-    assert steps == [f"step-{evaluate.STEPS:08}"], steps
+    assert steps == [f"step-{eval_job.STEPS:08}"], steps
 
 
 def exchange(a, b):

@@ -17,10 +17,9 @@ import tempfile
 import termios
 import time
 
-import evaluate
-
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             ".."))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import eval_job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 COLOUR = re.compile(r"\x1b\[\d+m")
@@ -225,7 +224,7 @@ def await_restart(b):
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
+        b = eval_job.Bench(penstock, norm, None, sys.argv[3], folder)
         with b:
             for part in shows, expects, fits, restarted:
                 part(b)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes checkpoints.pt2 for tests/daemon/training/checkpoints.py (PyTorch
-2.13).
+"""Writes checkpoints.pt2 for
+tests/daemon/training/activation_checkpoints.py (PyTorch 2.13).
 
 Layers under torch.utils.checkpoint; a part of the second one is nested in
 another checkpoint. torch.export keeps these regions only if the model is

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes wide.pt2 for tests/daemon/training/limited.py (PyTorch 2.13).
+"""Writes wide.pt2 for tests/daemon/host/memory_limit.py (PyTorch 2.13).
 
 Few parameters, but the backward of a microbatch reads about 160 MiB.
 """

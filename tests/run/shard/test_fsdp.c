@@ -10,7 +10,7 @@
  *          reports_in_schedules_what_is_here in tests/run/shard/test_unshard.c
  *   F15    divides_vectors, divides_rows, divides_with_the_same_bits in
  *          tests/run/shard/test_shard.c
- *   F17    tests/daemon/unshard.py
+ *   F17    tests/daemon/failures/unshard.py
  *   F18    refuses_what_comes_and_goes_wrongly here (schedules),
  *          proves_what_is_here in tests/run/shard/test_unshard.c (groups)
  *   F20    other_faults in tests/frontend/test_resize.c

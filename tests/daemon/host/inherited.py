@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that programs do not depend on state inherited from their parent.
+
+usage: inherited.py PENSTOCK PENSTOCKD TINY.pt2
+
+ignored   SIGCHLD is ignored, which used to make waiting for a child impossible
+blocked   SIGTERM is blocked, which used to make it ineffective
+variables  PENSTOCK_* variables of options that only ranks have are set;
+          programs used to wait because of them
+closed    descriptors 0 to 2 are closed; output used to go into the next files
+          that were opened
+"""
+import os
+import signal
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import clients  # noqa: E402
+import job  # noqa: E402
+from patience import wait_until  # noqa: E402
+
+
+def words(*more, steps=3):
+    return ["run", "tiny.plan", "-n", "2", "--data", "data.safetensors",
+            "--transport", "self", "--steps", str(steps), *more]
+
+
+def ignore():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+
+def ignored(b):
+    for more in [], ["--max-restarts", "1", "--checkpoint", "saved"]:
+        run = b.begin_as([b.penstock, *words(*more)], env=b.env,
+                         preexec_fn=ignore)
+        assert "3 steps" in b.ended(run).stdout
+
+
+def block():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+
+
+def answers(b):
+    return b.done("status", "--job", "bare", code=None).returncode == 0
+
+
+def blocked(b, penstockd):
+    run = b.begin_as([penstockd, "tiny.plan", "--transport", "self", "--ranks",
+                      "2", "--job", "bare"], env=b.env, preexec_fn=block)
+    try:
+        wait_until(lambda: answers(b), "it answers")
+        seen = b.begin_as([b.penstock, "watch", "--job", "bare"], env=b.env,
+                          preexec_fn=block)
+        wait_until(lambda: signal.SIGTERM not in waits(seen.pid), "it watches")
+        seen.terminate()
+        b.ended(seen, -signal.SIGTERM)
+        run.terminate()
+        b.ended(run)
+    finally:
+        run.kill()
+
+
+def waits(pid):
+    """Returns the signals that the process blocks."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        mask, = [int(x.split()[1], 16) for x in file if x.startswith("SigBlk")]
+    return {n for n in range(1, 32) if mask >> (n - 1) & 1}
+
+
+def variables(b):
+    for name in "STAY", "SERVE", "BEGIN_PAUSED":
+        done = b.done(*words(), **{"PENSTOCK_" + name: "yes"})
+        assert "3 steps" in done.stdout, done
+
+
+def close():
+    for fd in range(3):
+        os.close(fd)
+
+
+def standard(pid):
+    """Returns the files that are open as standard input, output and error."""
+    return [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
+
+
+def check_closed(b, run, code):
+    try:
+        wait_until(lambda: answers(b), "it answers")
+        assert standard(run.pid) == 3 * ["/dev/null"], standard(run.pid)
+        b.call("stop", "--job", "bare")
+        assert run.wait() == code, run.returncode
+    finally:
+        run.kill()
+
+
+def closed(b, penstockd):
+    run = b.begin_as([b.penstock, *words("--job", "bare", "--die-with-client",
+                                        steps=10 ** 9)],
+                     env=b.env, preexec_fn=close)
+    check_closed(b, run, 130)
+    run = b.begin_as([penstockd, "tiny.plan", "--transport", "self", "--ranks",
+                      "2", "--job", "bare"], env=b.env, preexec_fn=close)
+    check_closed(b, run, 0)
+    said = b.done("help", code=0)
+    assert "usage" in said.stdout
+    b.ended(b.begin_as([b.penstock, "help"], env=b.env, preexec_fn=close), 74)
+
+
+def main():
+    penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
+        clients.write_data(b.path("data.safetensors"))
+        b.call("split", model, "-o", "tiny.plan")
+        ignored(b)
+        blocked(b, penstockd)
+        closed(b, penstockd)
+        variables(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
