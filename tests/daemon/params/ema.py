@@ -7,10 +7,10 @@ optimizers and restarts keep their bits; and the commands that read them
 usage: ema.py PENSTOCK BYTEGPT.pt2 TEXT
 """
 import array
+import glob
 import json
 import os
 import shutil
-import struct
 import sys
 import tempfile
 import time
@@ -18,8 +18,15 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
+from tensor_file import load  # noqa: E402
 
 DATA = ["--data", "text"]
+
+
+def floats(tensors):
+    """Returns the values of the f32 tensors by name."""
+    return {key: array.array("f", data)
+            for key, (dtype, _, data) in tensors.items() if dtype == "F32"}
 
 
 class Trained:
@@ -41,15 +48,15 @@ class Trained:
 
     def tensors(self, name, *words):
         """Returns the f32 tensors by name."""
-        all_bytes = self.bytes(name, *words)
-        n, = struct.unpack("<Q", all_bytes[:8])
-        ret = {}
-        for key, x in json.loads(all_bytes[8:8 + n]).items():
-            if key != "__metadata__" and x["dtype"] == "F32":
-                begin, end = x["data_offsets"]
-                ret[key] = array.array("f", all_bytes[8 + n + begin:
-                                                      8 + n + end])
-        return ret
+        self.bytes(name, *words)
+        return floats(load(self.b.path(name + ".safetensors"))[0])
+
+    def saved(self, name):
+        """Returns (dtype, shape, bytes) of each tensor of the newest
+        checkpoint, by name."""
+        step = sorted(glob.glob(self.b.path(name, "step-*")))[-1]
+        return {key: x for shard in glob.glob(f"{step}/*.safetensors")
+                for key, x in load(shard)[0].items()}
 
     def weights_and_averages(self, name):
         return self.bytes(name), self.bytes(name, "--use-ema")

@@ -6,12 +6,9 @@ parameters of the training, on every cut; and that evaluations change no bit.
 
 usage: schedulefree.py PENSTOCK BYTEGPT.pt2 TEXT
 """
-import array
-import glob
 import json
 import os
 import shutil
-import struct
 import sys
 import tempfile
 import time
@@ -19,26 +16,15 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
-from ema import Trained  # noqa: E402
+from ema import Trained, floats  # noqa: E402
 
 OPTIMIZER = ["--optimizer", "schedulefree", "--warmup", "2"]
 EVALUATED = ["--eval-data", "short"]
 
 
-def saved(b, name):
+def saved(t, name):
     """Returns the f32 tensors of the newest checkpoint, by name."""
-    step = sorted(glob.glob(b.path(name, "step-*")))[-1]
-    ret = {}
-    for shard in glob.glob(os.path.join(step, "*.safetensors")):
-        with open(shard, "rb") as file:
-            all_bytes = file.read()
-        n, = struct.unpack("<Q", all_bytes[:8])
-        for key, x in json.loads(all_bytes[8:8 + n]).items():
-            if key != "__metadata__" and x["dtype"] == "F32":
-                begin, end = x["data_offsets"]
-                ret[key] = array.array("f", all_bytes[8 + n + begin:
-                                                      8 + n + end])
-    return ret
+    return floats(t.saved(name))
 
 
 def state(tensors, prefix):
@@ -62,7 +48,7 @@ def readers(t):
     evaluations of a run agree about them."""
     b = t.b
     t.run("one", *OPTIMIZER, "-n", "1", steps=4)
-    tensors = saved(b, "one")
+    tensors = saved(t, "one")
     y, x = state(tensors, "param."), state(tensors, "schedulefree.x.")
     assert x and y != x
     written = t.tensors("one")
@@ -79,7 +65,7 @@ def readers(t):
 def evaluations(t, want):
     """Checks that evaluations on every cut are those of the averages, and
     change no bit of the training."""
-    plain = saved(t.b, "one")
+    plain = saved(t, "one")
     for k, cut in enumerate((["-n", "1"], ["-n", "2", "--schedule", "gpipe"],
                              ["-n", "2x1", "--shard", "zero1"],
                              ["-n", "2x2", "--shard", "zero3"])):
@@ -89,7 +75,7 @@ def evaluations(t, want):
         got = evaluated(t.b, "log-" + name)
         assert len(got) == 4, got
         if k < 2:
-            assert saved(t.b, name) == plain, cut
+            assert saved(t, name) == plain, cut
             assert abs(got[-1] - want) < 1e-6 * want, (cut, got, want)
         assert abs(got[-1] - loss(t.b, "gpt.plan", "--checkpoint", name)) < (
             1e-6 * want), (cut, got)
@@ -98,12 +84,12 @@ def evaluations(t, want):
 def leaves(t):
     """Checks that a parameter that gets another optimizer at a resume begins
     with its average, and that others go on."""
-    x = state(saved(t.b, "one"), "schedulefree.x.")
+    x = state(saved(t, "one"), "schedulefree.x.")
     shutil.copytree(t.b.path("one"), t.b.path("left"))
     t.run("left", *OPTIMIZER, "-n", "2", "--resume", "--group",
           "h.0:optimizer=sgd,lr=0", steps=5)
-    now = state(saved(t.b, "left"), "param.")
-    own = state(saved(t.b, "left"), "schedulefree.x.")
+    now = state(saved(t, "left"), "param.")
+    own = state(saved(t, "left"), "schedulefree.x.")
     for key, values in x.items():
         assert (now[key] == values) == key.startswith("h.0."), key
         assert (key in own) != key.startswith("h.0."), key
@@ -119,10 +105,10 @@ def freezes(t, name, *words):
         time.sleep(.05)
     b.call("pause", "--job", name)
     b.call("checkpoint", "--job", name)
-    x = state(saved(b, name), "schedulefree.x.")
+    x = state(saved(t, name), "schedulefree.x.")
     b.call("freeze", "h.0", "--job", name)
     b.call("checkpoint", "--job", name)
-    frozen = saved(b, name)
+    frozen = saved(t, name)
     assert t.tensors(name)["h.0.up.weight"] == x["h.0.up.weight"]
     b.call("unfreeze", "h.0", "--job", name)
     b.call("checkpoint", "--job", name)
@@ -146,7 +132,7 @@ def is_set(t, name, *words):
     b.call("pause", "--job", name)
     b.call("attr", "set", "h.0.up.weight", "0.5", "--job", name)
     b.call("checkpoint", "--job", name)
-    found = saved(b, name)
+    found = saved(t, name)
     b.call("stop", "--job", name, "--now")
     for key in "param.", "schedulefree.x.", "schedulefree.z.":
         assert set(found[key + "h.0.up.weight"]) == {.5}, key
@@ -160,7 +146,7 @@ def bits(t):
     """Checks that a restart goes on with the same bits."""
     t.run("begun", *OPTIMIZER, "-n", "2", steps=2)
     t.run("begun", *OPTIMIZER, "-n", "1", "--resume", steps=4)
-    assert saved(t.b, "begun") == saved(t.b, "one")
+    assert saved(t, "begun") == saved(t, "one")
 
 
 def main():

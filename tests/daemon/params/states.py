@@ -6,11 +6,9 @@ memory, that a training learns as with f32, and refusals.
 
 usage: states.py PENSTOCK BYTEGPT.pt2 TEXT
 """
-import glob
 import json
 import os
 import shutil
-import struct
 import sys
 import tempfile
 
@@ -20,26 +18,11 @@ import job  # noqa: E402
 from ema import Trained  # noqa: E402
 
 
-def saved(b, name):
-    """Returns dtype and bytes of each tensor of the newest checkpoint."""
-    step = sorted(glob.glob(b.path(name, "step-*")))[-1]
-    ret = {}
-    for shard in glob.glob(os.path.join(step, "*.safetensors")):
-        with open(shard, "rb") as file:
-            data = file.read()
-        n, = struct.unpack("<Q", data[:8])
-        for key, x in json.loads(data[8:8 + n]).items():
-            if key != "__metadata__":
-                begin, end = x["data_offsets"]
-                ret[key] = x["dtype"], data[8 + n + begin:8 + n + end]
-    return ret
-
-
 def bits(t, name, words):
     """Checks that cuts, shards and a restart keep all bits of checkpoints."""
     def run(folder, *more, steps=4):
         t.run(name + folder, "-m", "3", *more, *words, steps=steps)
-        return saved(t.b, name + folder)
+        return t.saved(name + folder)
 
     want = run("-1", "-n", "1")
     assert run("-2", "-n", "2", "--schedule", "gpipe") == want
@@ -59,19 +42,19 @@ def bits(t, name, words):
 
 def kinds(tensors, key):
     """Returns dtype and size of the states of a parameter."""
-    return {k.removesuffix("." + key): (dtype, len(data)) for k, (dtype, data)
+    return {k.removesuffix("." + key): (dtype, len(data)) for k, (dtype, _, data)
             in tensors.items() if k.endswith(key) and not k.startswith("param")}
 
 
 def kept(b, tensors, dtype):
     key = "h.0.up.weight"
-    n = len(tensors["param." + key][1]) // 4
+    n = len(tensors["param." + key][2]) // 4
     want = {"bf16": {"adamw.m": ("BF16", 2 * n), "adamw.v": ("BF16", 2 * n)},
             "int8": {"adamw.m": ("U8", n), "adamw.v": ("U8", n),
                      "adamw.m-scale": ("F32", (n + 255) // 256 * 4),
                      "adamw.v-scale": ("F32", (n + 255) // 256 * 4)}}[dtype]
     assert kinds(tensors, key) == want, (kinds(tensors, key), want)
-    assert any(tensors["adamw.m." + key][1])
+    assert any(tensors["adamw.m." + key][2])
 
     def memory(*words):
         out = json.loads(b.call("plan", "gpt.plan", "--json", *words))
