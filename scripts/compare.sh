@@ -37,17 +37,17 @@ case ${1:-} in
     ;;
   trees)
     shift
-    exec "$python" "$root/tests/compare/trees.py" "$penstock" \
+    exec "$python" "$root/tests/compare/trees/trees.py" "$penstock" \
       "$root/out/trees" "$@"
     ;;
   weights)
     shift
-    exec "$python" "$root/tests/compare/weights.py" "$penstock" \
+    exec "$python" "$root/tests/compare/commands/weights.py" "$penstock" \
       "$root/out/weights" "$@"
     ;;
   alias)
     shift
-    exec "$python" "$root/tests/compare/alias.py" "$penstock" \
+    exec "$python" "$root/tests/compare/alias/alias.py" "$penstock" \
       "$root/out/alias" "$@"
     ;;
   libraries)
@@ -57,7 +57,7 @@ case ${1:-} in
     ;;
   modes)
     shift
-    exec "$python" "$root/tests/compare/modes.py" "$penstock" \
+    exec "$python" "$root/tests/compare/commands/modes.py" "$penstock" \
       "$root/out/modes" "$@"
     ;;
 esac

@@ -24,14 +24,14 @@ out=$root/out/hunt
 # a finding.
 
 hunt_aliases() {
-  "$python" "$compare/alias.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \
+  "$python" "$compare/alias/alias.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \
     --count 300 --keep
 }
 case_of_aliases="the programs that failed, by name, are in alias-random.json: \
 add their lines to tests/golden/aliases.json (alias-eager)"
 
 hunt_trees() {
-  "$python" "$compare/trees.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \
+  "$python" "$compare/trees/trees.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \
     --number 6
 }
 case_of_trees="tree-SEED.py is the model: make it small, and a model of \

@@ -166,32 +166,34 @@ comparison_list() {
   row "comparison with PyTorch" compare.py "$root/out/compare" "${sample[@]}"
   row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
     "${seed[@]}"
-  row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
-  row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
-  row "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
+  row "model.eval()" commands/modes.py "$root/out/modes" "${seed[@]}"
+  row "low-rank adapters" adapters/lora.py "$root/out/lora" "${seed[@]}"
+  row "random trees of modules" trees/trees.py "$root/out/trees" \
+    "${sample[@]}"
   row "models of the zoo in all cuts" sweep.py "$root/out/sweep" \
     "${sample[@]}"
   row "+ the library beside the command" library_bits.py "$root/out/sweep" \
     "${seed[@]}"
-  row "random programs with aliases" alias.py "$root/out/alias" \
+  row "random programs with aliases" alias/alias.py "$root/out/alias" \
     "${sample[@]}"
   row "mixed precision" autocast.py "$root/out/autocast" \
     --models gpt2,resnet,lstm --curves gpt2
-  row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
+  row "adapters on GPT-2" adapters/lora_curve.py "$root/out/curve" \
+    "${seed[@]}"
   row "README, word for word" readme.py "$root/out/readme"
-  row "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
+  row "modules replaced" commands/swap.py "$root/out/swap" "${seed[@]}"
   row "the library in Python" library.py
-  row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
+  row "tensors set and cast" commands/attr.py "$root/out/attr" "${seed[@]}"
   row "optimizers on three models" recipes.py
-  row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
-  row "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
+  row "weights in and out" commands/weights.py "$root/out/weights" "${seed[@]}"
+  row "texts with a cache" commands/decode.py "$root/out/decode" "${seed[@]}"
   row "classes of transformers" libraries.py "$root/out/libraries" \
     --sample 3 "${seed[@]}"
   row "groups of parameters" groups.py
-  row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
-    "${seed[@]}"
-  row "storages that resize" resizes.py
-  row "adapters and whole modules" lora_whole.py
+  row "real weights: a sentence encoder" commands/sentences.py \
+    "$root/out/sentences" "${seed[@]}"
+  row "storages that resize" commands/resizes.py
+  row "adapters and whole modules" adapters/lora_whole.py
   row "packed documents" packing.py
   row "gradients of inputs" input_grads.py
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scripts of this folder in turn, each in a fork of one process.
+"""Runs scripts of this folder and those below it in turn, each in a fork of
+one process.
 
     several.py PENSTOCK [--times FILE] [--taken FILE] <LIST
 

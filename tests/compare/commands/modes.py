@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 RTOL, ATOL = 1.3e-6, 1e-5

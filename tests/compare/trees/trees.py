@@ -36,7 +36,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 import forest  # noqa: E402
 from outline import outline  # noqa: E402
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 STEPS = 2

@@ -33,7 +33,7 @@ from torch.nn import functional as F  # noqa: E402
 from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             "..", "daemon"))
+                             "..", "..", "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 STEPS = 50

@@ -8,12 +8,16 @@ models that have the other module: loss, gradients and buffers of a step.
 The seed draws weights and data. Ends with "N passed, N failed".
 """
 import copy
+import os
 import sys
 
-import bench
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import bench  # noqa: E402
 
 ROWS = 3  # rows per microbatch
 

@@ -20,15 +20,16 @@ import subprocess
 import sys
 import time
 
-import bench
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                             "..", "daemon"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                             "..", *names) for names in (
+    [], ["..", "daemon"])]
+import bench  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 ROWS = 4  # rows per microbatch; a step has two microbatches

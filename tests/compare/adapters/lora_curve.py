@@ -26,7 +26,7 @@ try:
 except ImportError:
     peft = None
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STEPS, ROWS, LENGTH = 50, 8, 64
 BATCHES = 5  # number of batches of the second text, which are repeated
 RANK, ALPHA, LR = 4, 16, 1e-2

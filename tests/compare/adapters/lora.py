@@ -12,12 +12,16 @@ import copy
 import json
 import math
 import shutil
+import os
 import sys
 
-import bench
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import bench  # noqa: E402
 
 try:
     import peft
