@@ -2,7 +2,7 @@
 #include "daemon/common/frame.h"
 
 #include "stages/base/alloc.h"
-#include "stages/base/wire.h"
+#include "stages/base/untrusted/wire.h"
 
 #include <stdbool.h>
 #include <string.h>

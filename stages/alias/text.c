@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/alias/text.h"
 
-#include "stages/base/budget.h"
+#include "stages/base/untrusted/budget.h"
 #include "stages/files/pt2/json.h"
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/graph/schema.h"

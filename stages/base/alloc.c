@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/alloc.h"
-#include "stages/base/budget.h"
+#include "stages/base/untrusted/budget.h"
 
 #include "stages/base/checked.h"
 #include "stages/base/host/alive.h"

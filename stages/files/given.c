@@ -2,9 +2,9 @@
 #include "stages/files/given.h"
 
 #include "stages/base/arena.h"
-#include "stages/base/json_file.h"
 #include "stages/base/map.h"
 #include "stages/base/str.h"
+#include "stages/base/untrusted/json_file.h"
 #include "stages/base/vec.h"
 #include "stages/files/data/list.h"
 

@@ -2,9 +2,9 @@
 #include "stages/files/safetensors.h"
 
 #include "stages/base/arena.h"
-#include "stages/base/budget.h"
 #include "stages/base/checked.h"
 #include "stages/base/map.h"
+#include "stages/base/untrusted/budget.h"
 #include "stages/files/pt2/json.h"
 #include "stages/graph/bytes.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Opens a model's file and reads the data of its tensors. */
-#include "stages/base/budget.h"
+#include "stages/base/untrusted/budget.h"
 #include "stages/frontend/front.h"
 #include "stages/frontend/missing.h"
 #include "stages/graph/bytes.h"

@@ -2,7 +2,7 @@
 #include "stages/sched/costs.h"
 
 #include "stages/base/host/fs.h"
-#include "stages/base/json_file.h"
+#include "stages/base/untrusted/json_file.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "tests/folder.h"
 #include "tests/test.h"
 
-#include "stages/base/budget.h"
+#include "stages/base/untrusted/budget.h"
 #include "stages/files/checkpoint/checkpoint.h"
 
 #include <string.h>

@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <zip.h>
 
-#include "stages/base/budget.h"
 #include "stages/base/host/fs.h"
-#include "stages/base/json_file.h"
+#include "stages/base/untrusted/budget.h"
+#include "stages/base/untrusted/json_file.h"
 #include "stages/files/checkpoint/manifest.h"
 #include "stages/files/given.h"
 #include "stages/files/safetensors.h"

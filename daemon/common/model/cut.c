@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "stages/base/host/fs.h"
-#include "stages/base/json_file.h"
 #include "stages/base/str.h"
+#include "stages/base/untrusted/json_file.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/sched/costs.h"
 

@@ -11,8 +11,8 @@
 #include "daemon/ctl/out.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
-#include "stages/base/json_file.h"
 #include "stages/base/str.h"
+#include "stages/base/untrusted/json_file.h"
 
 #define MAX_BYTES (64u << 20) /* maximum bytes of a text file */
 

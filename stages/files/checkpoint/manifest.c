@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stages/base/json_file.h"
+#include "stages/base/untrusted/json_file.h"
 
 #define MAX_MANIFEST ((size_t)256 << 20)
 #define MAX_SHARDS   65536u

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stages/base/json_file.h"
+#include "stages/base/untrusted/json_file.h"
 
 #define TAG        PST_TAG_ARCHIVE
 #define CONFIG     "adapter_config.json"

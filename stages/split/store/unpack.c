@@ -4,7 +4,7 @@
 #include "plan.pb-c.h"
 #include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
-#include "stages/base/wire.h"
+#include "stages/base/untrusted/wire.h"
 #include "stages/ops/plugin/plugin.h"
 #include "stages/split/split.h"
 

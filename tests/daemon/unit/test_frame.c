@@ -5,7 +5,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/base/rng.h"
-#include "stages/base/wire.h"
+#include "stages/base/untrusted/wire.h"
 #include "tests/test.h"
 
 /* Packs a Train request with three options, with its length in front. */

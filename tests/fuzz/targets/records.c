@@ -7,7 +7,7 @@
 
 #include "plan.pb-c.h"
 #include "stages/base/fold/fold.h"
-#include "stages/base/wire.h"
+#include "stages/base/untrusted/wire.h"
 #include "stages/files/checkpoint/manifest.h"
 #include "stages/files/pt2/document.h"
 #include "stages/ops/core/op.h"

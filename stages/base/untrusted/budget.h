@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_BASE_BUDGET_H
-#define PENSTOCK_STAGES_BASE_BUDGET_H
+#ifndef PENSTOCK_STAGES_BASE_UNTRUSTED_BUDGET_H
+#define PENSTOCK_STAGES_BASE_UNTRUSTED_BUDGET_H
 /*
  * Heap budget for a reader of an untrusted file. Between begin and end,
  * allocations of this thread count, and freed blocks are subtracted; an

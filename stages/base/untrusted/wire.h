@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_BASE_WIRE_H
-#define PENSTOCK_STAGES_BASE_WIRE_H
+#ifndef PENSTOCK_STAGES_BASE_UNTRUSTED_WIRE_H
+#define PENSTOCK_STAGES_BASE_UNTRUSTED_WIRE_H
 /*
  * Checks a packed protobuf message against its descriptor and limits before it
  * is unpacked: two bytes of a forged message may cost hundreds on the heap, and

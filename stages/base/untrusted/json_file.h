@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_BASE_JSON_FILE_H
-#define PENSTOCK_STAGES_BASE_JSON_FILE_H
+#ifndef PENSTOCK_STAGES_BASE_UNTRUSTED_JSON_FILE_H
+#define PENSTOCK_STAGES_BASE_UNTRUSTED_JSON_FILE_H
 /* Reads JSON files that jansson parses, limiting the memory that parsing
  * takes. */
 #include "stages/base/host/fs.h"

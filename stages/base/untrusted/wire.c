@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/base/wire.h"
+#include "stages/base/untrusted/wire.h"
 
 #include "stages/base/checked.h"
 

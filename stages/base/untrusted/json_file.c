@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/base/json_file.h"
+#include "stages/base/untrusted/json_file.h"
 
 #include "stages/base/alloc.h"
-#include "stages/base/budget.h"
+#include "stages/base/untrusted/budget.h"
 
 #include <string.h>
 
