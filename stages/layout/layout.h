@@ -9,8 +9,8 @@
  */
 #include "stages/base/vec.h"
 #include "stages/layout/actions.h"
-#include "stages/layout/bucket.h"
-#include "stages/layout/flat.h"
+#include "stages/layout/params/bucket.h"
+#include "stages/layout/params/flat.h"
 #include "stages/layout/role.h"
 
 /* Slots of one region of one stage: slot i begins at offset base + i * size. */

@@ -5,7 +5,7 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/delivery.h"
 #include "stages/layout/maker.h"
-#include "stages/layout/owners.h"
+#include "stages/layout/params/owners.h"
 
 size_t pst_layout_reserve(struct pst_layout_maker *m, size_t bytes,
                           size_t *account)

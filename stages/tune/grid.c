@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "stages/compile/recompute.h"
-#include "stages/layout/owners.h"
+#include "stages/layout/params/owners.h"
 #include "stages/layout/programs.h"
 #include "stages/sched/simulate.h"
 #include "stages/tune/estimate.h"

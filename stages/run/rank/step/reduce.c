@@ -7,7 +7,7 @@
 #include "stages/run/rank/step/reduce.h"
 
 #include "stages/layout/layout.h"
-#include "stages/layout/owners.h"
+#include "stages/layout/params/owners.h"
 
 /* The reduction of one parameter, with addresses; created once. */
 struct pst_param_reduction {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/layout/flat.h"
+#include "stages/layout/params/flat.h"
 
 #include "stages/compile/memplan.h"
 #include "stages/layout/options.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_LAYOUT_BUCKET_H
-#define PENSTOCK_STAGES_LAYOUT_BUCKET_H
+#ifndef PENSTOCK_STAGES_LAYOUT_PARAMS_BUCKET_H
+#define PENSTOCK_STAGES_LAYOUT_PARAMS_BUCKET_H
 /*
  * A bucket: a flat vector of parameters (flat.h) of a stage of this rank, in
  * the arena. Its gradient accumulators are contiguous, and replicas reduce them

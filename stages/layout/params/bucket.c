@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/layout/bucket.h"
+#include "stages/layout/params/bucket.h"
 
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/layout/owners.h"
+#include "stages/layout/params/owners.h"
 
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"

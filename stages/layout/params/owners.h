@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_LAYOUT_OWNERS_H
-#define PENSTOCK_STAGES_LAYOUT_OWNERS_H
+#ifndef PENSTOCK_STAGES_LAYOUT_PARAMS_OWNERS_H
+#define PENSTOCK_STAGES_LAYOUT_PARAMS_OWNERS_H
 /*
  * The ranks that have accumulators of a parameter, the part of the sum that
  * each computes, and the order of the sum (reduce.h). Pure functions; any
  * thread.
  */
-#include "stages/layout/flat.h"
+#include "stages/layout/params/flat.h"
 #include "stages/layout/role.h"
 
 /* Maximum number of stages that share one parameter; the engine refuses more.

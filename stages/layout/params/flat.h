@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_LAYOUT_FLAT_H
-#define PENSTOCK_STAGES_LAYOUT_FLAT_H
+#ifndef PENSTOCK_STAGES_LAYOUT_PARAMS_FLAT_H
+#define PENSTOCK_STAGES_LAYOUT_PARAMS_FLAT_H
 /*
  * Concatenates the parameters of a stage into flat vectors: the unit in which
  * replicas reduce, and which is divided between R owners (enum pst_sharing).
