@@ -18,7 +18,7 @@
 
 #include "tests/ops/samples/sample.h"
 
-#include "stages/ops/cpu/simd/optim.h"
+#include "stages/ops/cpu/simd/optim/optim.h"
 #include "stages/ops/matmul/tiles.h"
 
 #define LINE  4096

@@ -6,7 +6,7 @@
  * alone, and adds the sums of blocks in order: bits do not depend on the number
  * of threads. Any thread.
  */
-#include "stages/ops/cpu/simd/optim.h"
+#include "stages/ops/cpu/simd/optim/optim.h"
 
 #define PST_BLOCKS_MAX 1024
 

@@ -8,7 +8,7 @@
 #include "stages/base/rng.h"
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/cpu/simd/layers/dropout.h"
-#include "stages/ops/cpu/simd/states.h"
+#include "stages/ops/cpu/simd/optim/states.h"
 #include "stages/ops/cpu/tasks.h"
 
 #define AT_ONCE 1024 /* random numbers that are drawn at a time */

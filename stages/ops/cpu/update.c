@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Optimizer steps (tasks of stages/ops/cpu/tasks.h). */
-#include "stages/ops/cpu/simd/optim.h"
+#include "stages/ops/cpu/simd/optim/optim.h"
 #include "stages/ops/cpu/tasks.h"
 
 #include <stdatomic.h>

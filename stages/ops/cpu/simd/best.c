@@ -2,8 +2,8 @@
 #include "stages/ops/cpu/simd/simd.h"
 
 #include "stages/ops/cpu/simd/convert.h"
-#include "stages/ops/cpu/simd/optim.h"
-#include "stages/ops/cpu/simd/states.h"
+#include "stages/ops/cpu/simd/optim/optim.h"
+#include "stages/ops/cpu/simd/optim/states.h"
 #include "stages/ops/cpu/simd/whole.h"
 
 const struct pst_simd_ops *pst_simd_best(enum pst_isa isa)

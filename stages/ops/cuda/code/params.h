@@ -135,8 +135,8 @@ struct pst_cuda_convert {
 
 /* An optimizer's update of n f32 elements: parameter, gradient and states
  * (NULL: absent). Numbers have the names and values of the constants in
- * stages/ops/cpu/simd/optim.c. An element that would become non-finite keeps
- * its value; stayed[1] counts these, and stayed[0], if it is 0, becomes
+ * stages/ops/cpu/simd/optim/optim.c. An element that would become non-finite
+ * keeps its value; stayed[1] counts these, and stayed[0], if it is 0, becomes
  * `number`, the parameter's. */
 struct pst_cuda_update {
     float *p, *m, *v, *mean; /* mean: rmsprop's third state */

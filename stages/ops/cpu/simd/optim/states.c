@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/cpu/simd/states.h"
+#include "stages/ops/cpu/simd/optim/states.h"
 
 #include <string.h>
 

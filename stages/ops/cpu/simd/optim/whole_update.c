@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/cpu/simd/optim.h"
+#include "stages/ops/cpu/simd/optim/optim.h"
 
 #include <math.h>
 

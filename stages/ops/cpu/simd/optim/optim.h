@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
-#define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
+#ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_OPTIM_H
+#define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_OPTIM_H
 /* Optimizer loops, and the tables that pst_simd_best chooses from, one per
  * instruction set. */
 #include "stages/device/device.h"

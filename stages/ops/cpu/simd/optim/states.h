@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_STATES_H
-#define PENSTOCK_STAGES_OPS_CPU_SIMD_STATES_H
+#ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_STATES_H
+#define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_STATES_H
 /* Loops of stages/ops/cpu/states.h, one table per instruction set. Their bits
  * are the same for all. */
 #include "stages/ops/cpu/simd/simd.h"
