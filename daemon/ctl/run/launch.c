@@ -122,10 +122,11 @@ static void add_names(struct pst_str *out)
             pst_str_addf(out, ";%.*s", (int)strcspn(*e, "="), *e);
 }
 
-/* Raises TCP's eager limits above the 1 MiB pieces (stages/layout/bucket.c)
- * that replicas exchange between kernels. A larger message is announced first
- * and starts only after both sides have polled again, so the link would be idle
- * during kernels of some milliseconds. tests/bench/link.py measures it. */
+/* Raises TCP's eager limits above the 1 MiB pieces
+ * (stages/layout/params/bucket.c) that replicas exchange between kernels. A
+ * larger message is announced first and starts only after both sides have
+ * polled again, so the link would be idle during kernels of some milliseconds.
+ * tests/bench/link.py measures it. */
 static void add_limits(struct argv *argv)
 {
     static const char *const names[] = {"btl_tcp_eager_limit",
