@@ -52,7 +52,7 @@ FAULTS = {
     "guard": ({"stages/base/b.h": header("stages/base/x.h")},
               "the guard is not PENSTOCK_STAGES_BASE_B_H"),
     "a part that sees the whole": (
-        {"stages/run/rank/step/reduce.c": source(WHOLE)},
+        {"stages/run/rank/step/sums/reduce.c": source(WHOLE)},
         "step/reduce.c:1: only stages/run/rank/rank.c, "),
     "a header that shows the whole": (
         {"stages/run/engine.h": header("stages/run/engine.h", WHOLE)},

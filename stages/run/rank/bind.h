@@ -8,7 +8,7 @@
 #include "stages/layout/channels.h"
 #include "stages/run/rank/step/counters.h"
 #include "stages/run/rank/step/device.h"
-#include "stages/run/rank/step/reduce.h"
+#include "stages/run/rank/step/sums/reduce.h"
 
 /* All members are borrowed. */
 struct pst_binding {

@@ -9,10 +9,10 @@
 #include "stages/layout/plan.h"
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/counters.h"
-#include "stages/run/rank/step/reduce.h"
-#include "stages/run/rank/step/replicas.h"
 #include "stages/run/rank/step/stash.h"
 #include "stages/run/rank/step/step.h"
+#include "stages/run/rank/step/sums/reduce.h"
+#include "stages/run/rank/step/sums/replicas.h"
 #include "stages/run/rank/step/transmit.h"
 
 struct pst_rank {

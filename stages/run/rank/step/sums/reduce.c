@@ -4,7 +4,7 @@
  * 1: parts in flight; 2: sums in flight. For a transmitted parameter: 2 i:
  * piece i is to begin; 2 i + 1: piece i is in flight.
  */
-#include "stages/run/rank/step/reduce.h"
+#include "stages/run/rank/step/sums/reduce.h"
 
 #include "stages/layout/layout.h"
 #include "stages/layout/params/owners.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/run/rank/step/replicas.h"
+#include "stages/run/rank/step/sums/replicas.h"
 
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/fault.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
-#define PENSTOCK_STAGES_RUN_RANK_STEP_REDUCE_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_SUMS_REDUCE_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_SUMS_REDUCE_H
 /*
  * Reduces the gradient of a parameter with several accumulators
  * (stages/layout/memory/uses.h), on one rank or several: each of the k ranks

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_REPLICAS_H
-#define PENSTOCK_STAGES_RUN_RANK_STEP_REPLICAS_H
+#ifndef PENSTOCK_STAGES_RUN_RANK_STEP_SUMS_REPLICAS_H
+#define PENSTOCK_STAGES_RUN_RANK_STEP_SUMS_REPLICAS_H
 /*
  * Reduces the gradients of one stage over the R replicas of a pipeline. Replica
  * k sums one R-th of each bucket, adding replicas 0, 1, ... in order, and sends
