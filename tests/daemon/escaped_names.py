@@ -8,6 +8,7 @@ The module names of tiny.pt2 are extended by every character up to U+00FF and
 by those that change the direction of text. No output may contain one of these
 characters unescaped. JSON must still contain the exact names.
 """
+import glob
 import json
 import os
 import pty
@@ -67,13 +68,14 @@ def check_sources(root):
     or error."""
     writes = re.compile(r"(?<![\w])(printf|fprintf|puts|fputs|putchar|putc|"
                         r"fputc|fwrite|vprintf|vfprintf|perror)\(")
-    folder = os.path.join(root, "daemon", "ctl")
-    for entry in sorted(os.listdir(folder)):
-        if entry in ("out.c", "out_queue.c") or not entry.endswith(".c"):
+    paths = glob.glob(os.path.join(root, "daemon", "ctl", "**", "*.c"),
+                      recursive=True)
+    for path in sorted(paths):
+        if os.path.basename(path) in ("out.c", "out_queue.c"):
             continue
-        with open(os.path.join(folder, entry), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                assert not writes.search(line), (entry, number, line)
+                assert not writes.search(line), (path, number, line)
 
 
 class Ways:

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/out.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 
@@ -247,7 +248,7 @@ enum pst_status pstctl_connect_waiting(const struct pstd_config *config,
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
         if (was_owned && !reported)
-            (void)fputs("penstock: the ranks are being started\n", stderr);
+            pstctl_printf(stderr, "penstock: the ranks are being started\n");
         reported = reported || was_owned;
         if (was_owned)
             (void)usleep(1000 * PSTCTL_OWNED_MS);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
 #include "stages/base/host/alive.h"
 
@@ -63,7 +64,7 @@ static void warn_silent(struct ending *e, const struct pst_diag *why)
     if (e->warned || e->config->no_wait || !e->signalled)
         return;
     e->warned = true;
-    (void)fprintf(stderr,
+    pstctl_printf(stderr,
                   "penstock: %s; process %d, which started the ranks, has been "
                   "asked to end them: waiting for that. `penstock flight` "
                   "shows what each rank did last\n",
