@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "daemon/common/model/doubts.h"
 #include "daemon/exec/eval/best.h"
@@ -71,56 +70,6 @@ void pstd_eval_close(struct pstd_session *s)
 }
 
 /* --- results -------------------------------------------------------------- */
-
-/* Compares past evaluations with the checkpoints in best/, which has none of
- * the best evaluation if its save failed, or if --resume=STEP has moved it
- * away. Then only those that best/ has count, or the next one counts as the
- * first. */
-static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
-{
-    struct pstd_evaluation *e = s->evaluation;
-    const bool largest = pstd_metric_largest(&s->config);
-    const struct pstd_eval *best = pstd_evals_best(&e->past, largest), *kept;
-    struct pstd_note note;
-    enum pst_status status;
-
-    if (best == NULL || !s->config.keep_best)
-        return PST_OK;
-    status = pstd_best_find(s, &e->past, 0, &kept, diag);
-    if (status != PST_OK || !best->lost)
-        return status;
-    pstd_note_init(&note, PSTD_EVENT_BEST_GONE);
-    pstd_note_int(&note, "step", (int64_t)best->step);
-    pstd_note_text(&note, "dir", pst_str_text(&e->best));
-    pstd_note_real(&note, pstd_metric_is_output(&s->config) ? "metric" : "loss",
-                   best->loss);
-    pstd_note_int(&note, "left", kept != NULL ? (int64_t)kept->step : 0);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-    return PST_OK;
-}
-
-/*
- * Restores past evaluations. A run that resumes from its newest checkpoint
- * repeats the steps after it and, with the same options, gets the same results;
- * if it gets worse ones, the best one stays the best (put_eval). A run that
- * goes back further, or starts again, forgets them. Changes nothing in the
- * folder, which another job may own: pstd_best_clean() does.
- */
-static enum pst_status load_past(struct pstd_session *s, struct pst_diag *diag)
-{
-    struct pstd_evaluation *e = s->evaluation;
-    const char *path = pst_str_text(&e->file);
-    enum pst_status status;
-
-    if (e->best.failed || e->file.failed)
-        return pst_diag_nomem(diag, e->file.len);
-    if (s->config.checkpoint == NULL)
-        return PST_OK;
-    status = pstd_best_read_past(s, path, &e->past, diag);
-    if (status == PST_OK && s->config.resume.step > 0)
-        pstd_evals_drop_after(&e->past, s->step);
-    return status == PST_OK ? find_best(s, diag) : status;
-}
 
 static struct eval_decision decide(const struct pstd_session *s)
 {
@@ -230,18 +179,6 @@ static enum pst_status name_sets(struct pstd_session *s,
     return PST_OK;
 }
 
-static void emit_failed(struct pstd_session *s, uint64_t step,
-                        const struct pst_diag *diag)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, PSTD_EVENT_EVAL_FAILED);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)step);
-    pstd_note_error(&note, diag);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-}
-
 /* True if a start goes on although evaluations cannot be prepared: a live
  * change of the model has made them impossible, for instance because
  * --eval-model lacks a module that was swapped in. The run in which it was made
@@ -274,7 +211,7 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
     }
     status = pstd_eval_make_engine(s, e, diag);
     if (status != PST_OK && is_left_out(s, status)) {
-        emit_failed(s, s->before, diag);
+        pstd_eval_emit_failed(s, s->before, diag);
         return PST_OK;
     }
     for (unsigned i = 0; status == PST_OK && i < e->n_sets; i++)
@@ -297,7 +234,7 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK || e == NULL)
         return status;
     if (s->w->rank == 0) {
-        status = load_past(s, diag);
+        status = pstd_eval_load_past(s, diag);
         v = decide(s);
     }
     status = share_decision(s, status, &v, diag);
@@ -403,131 +340,6 @@ static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
     return status;
 }
 
-/* Writes the file of past evaluations, up to the first one whose checkpoint is
- * not yet saved, since a recorded best checkpoint must exist. If writing fails,
- * only a later resume is affected: it does not know the best evaluation. If the
- * folder could not be taken at the start, which was reported, writes nothing
- * until a save has taken it. */
-static void write_past(struct pstd_session *s)
-{
-    const struct pstd_evaluation *e = s->evaluation;
-    struct pstd_evals known = e->past; /* borrows the entries */
-    struct pst_diag lost;
-
-    for (size_t i = known.n; i-- > 0 && e->unsaved > 0;)
-        if (known.at[i].step >= e->unsaved)
-            known.n = i;
-    if (s->owner != NULL && e->file.len > 0 &&
-        (pst_checkpoint_check_owner(s->owner, &lost) != PST_OK ||
-         pstd_evals_write(e->file.text, &known, pst_str_text(&s->evals_of),
-                          &lost) != PST_OK))
-        emit_failed(s, s->step, &lost);
-}
-
-/* Records the evaluation of this step, whose save has ended. */
-static void record_saved(struct pstd_session *s, uint64_t step)
-{
-    if (s->evaluation->unsaved == step)
-        s->evaluation->unsaved = 0;
-    write_past(s);
-}
-
-/* Removes what the best checkpoint, that of this step, takes the place of.
- * Nothing if best/ has a better one, which came back on its disk meanwhile. */
-static enum pst_status replace_best(struct pstd_session *s, uint64_t step,
-                                    struct pst_diag *diag)
-{
-    const struct pst_checkpoint_rule rule = {.keep = 1};
-    struct pstd_evaluation *e = s->evaluation;
-    const struct pstd_eval *kept = NULL;
-    enum pst_status status = pstd_best_set_aside(s, step, diag);
-
-    if (status == PST_OK)
-        status = pstd_best_find(s, &e->past, step, &kept, diag);
-    if (status == PST_OK && kept != NULL && kept->step == step)
-        pst_checkpoint_prune(pst_str_text(&e->best), step, &rule);
-    return status;
-}
-
-/* COLLECTIVE. Called when the save of the best checkpoint has ended; only then
- * the evaluation is recorded, before older checkpoints are removed. */
-static enum pst_status end_best_save(struct pstd_session *s,
-                                     enum pst_status saved, uint64_t step,
-                                     const char *bad, struct pst_diag *diag)
-{
-    const char *dir = pst_str_text(&s->evaluation->best);
-    const bool is_bad = bad[0] != '\0';
-    struct pstd_note note;
-    enum pst_status status = saved;
-
-    if (status == PST_OK && s->owner != NULL)
-        status = pst_checkpoint_check_owner(s->owner, diag);
-    if (status == PST_OK && s->owner != NULL)
-        status = pstd_best_check_folder(s, diag);
-    if (status == PST_OK && s->owner != NULL) {
-        record_saved(s, step);
-        status = replace_best(s, step, diag);
-    }
-    status = pstd_agree_status(s->w, status, diag);
-    pstd_note_init(&note, status != PST_OK ? PSTD_EVENT_CHECKPOINT_FAILED
-                          : is_bad         ? PSTD_EVENT_CHECKPOINT_BAD
-                                           : PSTD_EVENT_BEST_SAVED);
-    pstd_note_int(&note, "step", (int64_t)step);
-    pstd_note_text(&note, "dir", dir);
-    if (status == PST_OK && !is_bad) {
-        pstd_note_real(&note, "loss", s->evaluation->best_loss);
-        if (pstd_metric_is_output(&s->config))
-            pstd_note_real(&note, "metric", s->evaluation->best_metric);
-    } else {
-        if (status == PST_OK)
-            pstd_note_bad(&note, dir, step, bad);
-        else
-            pstd_note_error(&note, diag);
-        pstd_note_int(&note, "asked", 0);
-    }
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
-        return status;
-    if (status != PST_OK)
-        record_saved(s, step);
-    return PST_OK;
-}
-
-/* COLLECTIVE. Saves the best checkpoint, while steps continue if there is
- * memory for a copy. */
-static enum pst_status save_best(struct pstd_session *s, double loss,
-                                 struct pst_diag *diag)
-{
-    const char *dir = pst_str_text(&s->evaluation->best);
-    char bad[PST_CHECKPOINT_REASON] = "";
-    struct pst_save_note what = pstd_session_save_note(s);
-    enum pst_alive_phase before;
-    bool begun = false;
-    enum pst_status status = PST_OK;
-
-    if (s->saving.best != NULL || s->saving.then_best != NULL)
-        status = pstd_session_end_save(s, diag);
-    if (status != PST_OK)
-        return status;
-    what.ret_bad = bad;
-    s->evaluation->best_loss = loss;
-    if (s->w->rank == 0)
-        status = pstd_best_check_folder(s, diag);
-    status = pstd_agree_status(s->w, status, diag);
-    if (status != PST_OK)
-        return end_best_save(s, status, s->step, bad, diag);
-    status = pstd_session_save_best(s, dir, end_best_save, &begun, diag);
-    if (status != PST_OK || begun)
-        return status;
-    before = pst_alive_begin_phase(PST_ALIVE_SAVE);
-    status = pstd_session_claim_to_save(s, false, diag);
-    if (status == PST_OK)
-        status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
-    status = end_best_save(s, status, s->step, bad, diag);
-    pst_alive_restore_phase(before);
-    return status;
-}
-
 /* Adds the results on a set. */
 static void add_found(struct pstd_note *note, const struct pstd_session *s,
                       const struct pstd_eval_found *found)
@@ -587,48 +399,6 @@ static void emit_evaluated(struct pstd_session *s, double seconds,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Finds out which evaluations have no checkpoint in best/ now, without the one
- * that is just made and the one that is being saved. If best/ cannot be read,
- * it counts as before. */
-static void update_lost(struct pstd_session *s, bool is_put)
-{
-    struct pstd_evaluation *e = s->evaluation;
-    const struct pstd_eval *kept;
-    struct pst_diag unread;
-
-    if (pstd_best_find(s, &e->past, is_put ? s->step : 0, &kept, &unread) !=
-        PST_OK)
-        emit_failed(s, s->step, &unread);
-}
-
-/*
- * Adds the evaluation of the current step to the past ones. *ret: false if the
- * best one is of this step too, and is better: after a resume with other
- * options, or a rollback that leaves out data, the step has other parameters
- * than when its checkpoint was saved. Then that one stays the best.
- */
-static enum pst_status put_eval(struct pstd_session *s, bool *ret,
-                                struct pst_diag *diag)
-{
-    struct pstd_evaluation *e = s->evaluation;
-    const struct pstd_eval_found *found = &e->sets[e->decides].found;
-    struct pstd_eval eval = {
-        .step = s->step, .loss = e->metric.on ? found->metric : found->loss};
-    const bool largest = pstd_metric_largest(&s->config);
-    const struct pstd_eval *best = pstd_evals_best(&e->past, largest);
-
-    *ret = best == NULL || best->step != s->step || best->loss == eval.loss ||
-           pstd_evals_is_better(&eval, best, largest);
-    if (!*ret)
-        return PST_OK;
-    e->past.n_sets = e->sets[0].name[0] != '\0' ? e->n_sets : 0;
-    for (unsigned i = 0; i < e->past.n_sets; i++) {
-        memcpy(e->past.names[i], e->sets[i].name, strlen(e->sets[i].name) + 1);
-        eval.sets[i] = e->sets[i].found.loss;
-    }
-    return pstd_evals_put(&e->past, &eval, diag);
-}
-
 /* COLLECTIVE. Records the results of an evaluation, reports them and acts on
  * rank 0's decision. */
 static enum pst_status conclude_evaluation(struct pstd_session *s,
@@ -641,9 +411,9 @@ static enum pst_status conclude_evaluation(struct pstd_session *s,
     bool is_put = false;
 
     if (s->w->rank == 0) {
-        status = put_eval(s, &is_put, diag);
+        status = pstd_eval_put_past(s, &is_put, diag);
         if (status == PST_OK && s->config.keep_best)
-            update_lost(s, is_put);
+            pstd_eval_update_lost(s, is_put);
         v = decide(s);
         v.best = v.best && is_put;
         for (unsigned i = 0; i < e->n_sets; i++)
@@ -656,9 +426,9 @@ static enum pst_status conclude_evaluation(struct pstd_session *s,
     e->best_metric = v.best ? v.found[e->decides].metric : e->best_metric;
     if (v.best && s->config.keep_best) {
         e->unsaved = s->step;
-        status = save_best(s, v.found[e->decides].loss, diag);
+        status = pstd_eval_save_best(s, v.found[e->decides].loss, diag);
     } else {
-        write_past(s);
+        pstd_eval_write_past(s);
     }
     emit_enough(s, &v);
     return status;
@@ -708,6 +478,6 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     e->at = s->step;
     if (status == PST_OK)
         return conclude_evaluation(s, pst_now() - begin, diag);
-    emit_failed(s, s->step, diag);
+    pstd_eval_emit_failed(s, s->step, diag);
     return PST_OK;
 }
