@@ -88,7 +88,7 @@ bool pstd_signature_place(const struct pstd_signature *s, int64_t samples,
 {
     int64_t begin = *at;
 
-    if (s->apart)
+    if (s->separate)
         begin = (begin + s->samples - 1) / s->samples * s->samples;
     if (samples > s->samples * s->microbatches - begin)
         return false;

@@ -40,7 +40,7 @@ struct pstd_signature {
     size_t n_inputs, n_outputs;
     int64_t samples;       /* samples per microbatch */
     unsigned microbatches; /* microbatches per step */
-    bool apart;            /* requests do not share microbatches */
+    bool separate;         /* requests do not share microbatches */
     uint64_t step;         /* step of the checkpoint; 0: start values */
     int64_t most;          /* maximum samples of a request */
 };

@@ -388,18 +388,19 @@ void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
 
     if (file->path == NULL)
         return;
-    if (file->torn && !write_all(file->fd, "\n", 1, &err)) {
+    if (file->partial_line && !write_all(file->fd, "\n", 1, &err)) {
         file->lost++;
         return;
     }
-    file->torn = false;
+    file->partial_line = false;
     pst_fault_point("log");
     (void)fstat(file->fd, &before);
     file->failing = !write_all(file->fd, line, len, &err);
     if (!file->failing)
         return;
     file->lost++;
-    file->torn = fstat(file->fd, &after) == 0 && after.st_size > before.st_size;
+    file->partial_line =
+        fstat(file->fd, &after) == 0 && after.st_size > before.st_size;
     (void)pst_diag_errno(&file->why, err, "%s", file->path);
 }
 

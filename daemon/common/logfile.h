@@ -286,8 +286,9 @@ void pstd_log_format(const struct pstd_log_head *head,
 struct pstd_logfile {
     char *path; /* path of the file; NULL: none */
     int fd;
-    uint64_t lost;       /* lines that could not be written */
-    bool failing, torn;  /* the last write failed; it left a partial line */
+    uint64_t lost; /* lines that could not be written */
+    bool failing,
+        partial_line;    /* the last write failed; it left a partial line */
     struct pst_diag why; /* error of the newest lost line */
 };
 

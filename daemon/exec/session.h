@@ -59,7 +59,7 @@ struct pstd_saving {
     pstd_best_fn best;       /* callback of a save of the best checkpoint; NULL:
                                 another save */
     const char *best_dir;    /* folder of the best checkpoint, borrowed */
-    bool then;               /* after this save, the same state is saved to
+    bool then_checkpoint;    /* after this save, the same state is saved to
                               * --checkpoint */
     /* After this save to --checkpoint, the same state is saved as the best one;
      * NULL: it is not. */

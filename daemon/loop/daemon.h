@@ -79,10 +79,10 @@ struct pstd_daemon {
     bool started;            /* START has arrived: the rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
     uint64_t start_ms, ticks;
-    /* With --stay. going_on: an interrupted run is to be continued, and has not
-     * begun yet. delayed: how many starts of it failed for a temporary reason.
-     * wait_s: seconds until the next start; 0: none is planned. */
-    bool going_on;
+    /* With --stay. to_resume: an interrupted run is to be continued, and has
+     * not begun yet. delayed: how many starts of it failed for a temporary
+     * reason. wait_s: seconds until the next start; 0: none is planned. */
+    bool to_resume;
     unsigned delayed, wait_s;
     /* resident bytes, as read at time rss_ms; 0: never read */
     uint64_t rss_bytes, rss_ms;

@@ -197,7 +197,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->checkpoint_step = k->checkpoint_dir != NULL ? k->step : 0;
     set_placement(d, pstd_note_get_text(note, "placement"));
     pstd_stay_record_begin(d);
-    d->going_on = false;
+    d->to_resume = false;
     d->delayed = 0;
     (void)pstd_job_set_state(&d->job, PSTD_JOB_TRAINING);
 }

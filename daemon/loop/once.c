@@ -73,7 +73,7 @@ static void delay_run(struct pstd_daemon *d, uint64_t step,
 
 bool pstd_once_is_retried(const struct pstd_daemon *d, enum pst_status status)
 {
-    return d->config->stay && d->going_on && is_temporary(d, status);
+    return d->config->stay && d->to_resume && is_temporary(d, status);
 }
 
 /* In a job with --stay: continues the run during which the ranks have died, if
@@ -91,7 +91,7 @@ static void continue_run(struct pstd_daemon *d)
     status = pstd_stay_next(d, &any, &options, &step, &tries, &diag);
     if (any && status == PST_OK)
         status = pstd_command_continue_run(d, &options, &diag);
-    d->going_on = any && status == PST_OK;
+    d->to_resume = any && status == PST_OK;
     if (any && is_temporary(d, status)) {
         delay_run(d, step, &diag);
     } else if (any) {
@@ -134,7 +134,7 @@ void pstd_once_end(struct pstd_daemon *d)
     if (pstd_once_is_retried(d, why->status)) {
         delay_run(d, d->result->steps, why);
     } else {
-        d->going_on = false;
+        d->to_resume = false;
         pstd_stay_remove(d);
     }
     if (owns_only_run(d) && d->job.state == PSTD_JOB_READY)

@@ -51,7 +51,7 @@ static void record_sender(int number, siginfo_t *info, void *context)
     (void)context;
     senders[i].pid = (sig_atomic_t)info->si_pid;
     if (number == SIGCONT)
-        was_stopped = pst_now() - atomic_load(&watch->looked) > STOPPED_S;
+        was_stopped = pst_now() - atomic_load(&watch->last_tick) > STOPPED_S;
     senders[i].of_libuv.sa_handler(number);
 }
 

@@ -112,7 +112,7 @@ static void describe_hang(const struct pstd_watch *w,
 {
     struct pst_str place = {0}, first = {0};
 
-    if (state->meets && state->phase == PST_ALIVE_START)
+    if (state->collective && state->phase == PST_ALIVE_START)
         add_stopped(&first);
     pst_alive_print(state, &place);
     pst_diag_init(diag);
@@ -121,8 +121,8 @@ static void describe_hang(const struct pstd_watch *w,
         PST_WATCHDOG_TEXT " for %.3g s: %srank %u %s %s%s (--watchdog sets the "
                           "limit)",
         seconds, pst_str_text(&first), rank_of(w),
-        state->meets ? "waits in" : "is stuck in", pst_str_text(&place),
-        state->meets ? " for ranks that have not come" : "");
+        state->collective ? "waits in" : "is stuck in", pst_str_text(&place),
+        state->collective ? " for ranks that have not come" : "");
     pst_str_fini(&place);
     pst_str_fini(&first);
 }
@@ -130,14 +130,15 @@ static void describe_hang(const struct pstd_watch *w,
 bool pstd_watch_check(struct pstd_watch *w, double clock, struct pst_diag *diag)
 {
     const struct pst_alive_state state = pst_alive_state();
-    const double limit = pst_alive_limit() + (state.meets ? MEET_PATIENCE : 0);
+    const double limit =
+        pst_alive_limit() + (state.collective ? MEET_PATIENCE : 0);
 
-    atomic_store(&w->looked, clock);
+    atomic_store(&w->last_tick, clock);
     pst_awake_update(&w->awake, clock);
-    if (w->awake.slept > 0)
-        pst_alive_add_stopped(w->awake.slept);
-    if (w->awake.slept > 0 || state.moves + state.looks != w->seen) {
-        w->seen = state.moves + state.looks;
+    if (w->awake.stopped_s > 0)
+        pst_alive_add_stopped(w->awake.stopped_s);
+    if (w->awake.stopped_s > 0 || state.work_done + state.polls != w->seen) {
+        w->seen = state.work_done + state.polls;
         w->since = w->awake.now;
     }
     if (pst_alive_limit() <= 0 || w->awake.now - w->since <= limit)
@@ -162,7 +163,7 @@ void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
                       struct pstd_watch_hooks hooks)
 {
     w->hooks = hooks;
-    atomic_store(&w->looked, pst_now());
+    atomic_store(&w->last_tick, pst_now());
     (void)uv_timer_init(loop, &w->timer);
     w->timer.data = w;
     (void)uv_timer_start(&w->timer, on_tick, PSTD_WATCH_MS, PSTD_WATCH_MS);

@@ -30,8 +30,9 @@ struct pstd_watch {
     unsigned rank;
     uv_timer_t timer;
     struct pst_awake awake;
-    _Atomic double looked; /* time of the newest tick; any thread may read it */
-    uint64_t seen;         /* number of signs of life until that tick */
+    _Atomic double
+        last_tick; /* time of the newest tick; any thread may read it */
+    uint64_t seen; /* number of signs of life until that tick */
     /* Time of the last sign of life, on the clock `awake`, which does not run
      * while the process is stopped. */
     double since;

@@ -158,8 +158,8 @@ static void extend_base(struct pst_alias_base *base,
 {
     base->begin = PST_MIN(base->begin, pst_alias_begin(o));
     base->end = PST_MAX(base->end, pst_alias_end(o));
-    if (base->of != (int64_t)o->root)
-        base->of = -1;
+    if (base->viewed != (int64_t)o->root)
+        base->viewed = -1;
     *raw = *raw || *item != pst_dtype_size(o->meta.dtype);
     /* the other operands of the base are bit-cast to this dtype */
     if (o->written)

@@ -47,7 +47,7 @@ struct pst_alias_base {
     enum pst_dtype dtype; /* u8 if it has elements of several sizes */
     /* The operand that all operands of the base are views of (their `root`), if
      * that one is passed as it is; -1: there is none. */
-    int64_t of;
+    int64_t viewed;
 };
 
 /* How an operand is passed. */

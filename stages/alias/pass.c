@@ -244,7 +244,7 @@ enum pst_status pst_binder_make_values(struct pst_binder *b)
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; b->alias != NULL && k < b->alias->n_bases; k++)
-        if (status == PST_OK && b->alias->bases[k].of < 0)
+        if (status == PST_OK && b->alias->bases[k].viewed < 0)
             status = pass_base(b, k);
     for (unsigned i = 0; i < b->n && status == PST_OK; i++)
         if (b->values[i] == NULL &&

@@ -375,7 +375,7 @@ static void read_arg(struct reader *r, const struct pst_json *x,
         ret->literal = pst_f(x->real);
         break;
     case PST_JSON_BOOL:
-        ret->literal = pst_b(x->yes);
+        ret->literal = pst_b(x->boolean);
         break;
     case PST_JSON_NULL:
         break;

@@ -13,7 +13,7 @@ static bool is_given(const struct pst_program *p, const bool *updated,
 {
     switch (value->kind) {
     case PST_VALUE_PARAM:
-        return !p->options.fleeting || !value->requires_grad;
+        return !p->options.params_on_demand || !value->requires_grad;
     case PST_VALUE_CONST:
         return true;
     case PST_VALUE_BUFFER:

@@ -15,9 +15,9 @@
 
 /* Origin of a value, by its id. */
 enum origin {
-    OTHERS,   /* depends on a microbatch */
-    CONSTANT, /* always present */
-    FLEETING, /* derived from parameters that are gathered on demand */
+    OTHERS,    /* depends on a microbatch */
+    CONSTANT,  /* always present */
+    ON_DEMAND, /* derived from parameters that are gathered on demand */
 };
 
 struct derive {
@@ -26,14 +26,14 @@ struct derive {
     unsigned *maker; /* by value: index of the node that computes it, + 1 */
     /* by node index: another node of its group (union-find), or itself */
     unsigned *group;
-    bool *derived; /* by node index: its results are FLEETING */
+    bool *derived; /* by node index: its results are ON_DEMAND */
     struct pst_diag *diag;
 };
 
 struct look {
     struct derive *d;
     unsigned place;
-    bool others, fleeting;
+    bool others, on_demand;
 };
 
 static void record_origin(void *ctx, struct pst_value **slot, unsigned arg)
@@ -43,7 +43,7 @@ static void record_origin(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     look->others = look->others || is == OTHERS;
-    look->fleeting = look->fleeting || is == FLEETING;
+    look->on_demand = look->on_demand || is == ON_DEMAND;
 }
 
 static unsigned group_of(struct derive *d, unsigned place)
@@ -73,7 +73,7 @@ static void mark_given(struct derive *d)
 
         if (pst_value_is_state(v))
             d->origin[i] = v->kind == PST_VALUE_PARAM && v->requires_grad
-                               ? FLEETING
+                               ? ON_DEMAND
                                : CONSTANT;
     }
     for (size_t i = 0; i < graph->outputs.n; i++)
@@ -99,9 +99,10 @@ static void mark_node(struct derive *d, unsigned place)
         return;
     for (unsigned k = 0; k < node->n_outs; k++)
         if (node->outs[k] != NULL)
-            d->origin[node->outs[k]->id] = look.fleeting ? FLEETING : CONSTANT;
-    d->derived[place] = look.fleeting;
-    if (look.fleeting)
+            d->origin[node->outs[k]->id] =
+                look.on_demand ? ON_DEMAND : CONSTANT;
+    d->derived[place] = look.on_demand;
+    if (look.on_demand)
         pst_node_uses(node, join_groups, &look);
 }
 
@@ -159,7 +160,7 @@ enum pst_status pst_recompute_derived(bool split, struct pst_graph *graph,
                                       struct pst_diag *diag)
 {
     /* I and W recompute separately, so that nothing is stored between them. */
-    struct pst_segments segments = {.twice = true, .fleeting = true};
+    struct pst_segments segments = {.twice = true, .params_on_demand = true};
     struct derive d = {.graph = graph, .diag = diag};
     enum pst_status status;
 

@@ -10,8 +10,8 @@
 static bool is_hosted(const struct pst_program *program,
                       const struct pst_exec_node *x)
 {
-    return program->options.device->fallback != NULL && !x->elsewhere &&
-           (x->kernel->flags & PST_K_QUEUED) == 0;
+    return program->options.device->fallback != NULL &&
+           !x->computed_elsewhere && (x->kernel->flags & PST_K_QUEUED) == 0;
 }
 
 /* Returns the bytes that a call copies. Results are copied in both directions:

@@ -150,7 +150,7 @@ enum pst_status pst_pass_recompute(struct pst_compiler *c,
     if (p->joint == NULL)
         return PST_OK;
     return pst_recompute_stage(p->plan, p->stage, p->options.recompute,
-                               p->options.split_iw, p->options.fleeting,
+                               p->options.split_iw, p->options.params_on_demand,
                                p->graph, diag);
 }
 

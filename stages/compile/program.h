@@ -86,7 +86,7 @@ struct pst_exec_node {
     bool each;
     bool first_touch; /* first contribution to its accumulator in the list */
     /* list P: another program of the rank computes the same value */
-    bool elsewhere;
+    bool computed_elsewhere;
 };
 
 /* The nodes that an action runs. List P runs once a step, before the first
@@ -116,7 +116,7 @@ struct pst_program_options {
     bool bf16; /* f32 matmuls round their operands to bf16 */
     /* Trained parameters are gathered on demand and released after use, so
      * nothing derived from them is computed once a step. */
-    bool fleeting;
+    bool params_on_demand;
     /* Compute the logits of heads (stages/passes/heads.h) whole, not by
      * chunks. */
     bool whole_logits;

@@ -92,7 +92,7 @@ static void mark_constants(struct recompute *r)
 
         fact_of(r, value)->constant =
             pst_value_is_state(value) &&
-            !(r->segments->fleeting && value->kind == PST_VALUE_PARAM &&
+            !(r->segments->params_on_demand && value->kind == PST_VALUE_PARAM &&
               value->requires_grad);
     }
     for (size_t i = 0; i < graph->outputs.n; i++)
@@ -428,22 +428,22 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
  * --recompute. In this order each segment recomputes such values for its own
  * nodes, and none are stored from I to W. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
-                                    const char *what, bool split, bool fleeting,
-                                    struct pst_graph *graph,
+                                    const char *what, bool split,
+                                    bool on_demand, struct pst_graph *graph,
                                     struct pst_diag *diag)
 {
     struct pst_segments segments;
     enum pst_status status =
-        fleeting ? pst_recompute_derived(split, graph, diag) : PST_OK;
+        on_demand ? pst_recompute_derived(split, graph, diag) : PST_OK;
 
     if (what == NULL || status != PST_OK)
         return status;
     status = pst_segments_find(plan, stage, what, graph, &segments, diag);
-    segments.fleeting = fleeting;
+    segments.params_on_demand = on_demand;
     if (status == PST_OK)
         status = pst_recompute(&segments, split, graph, diag);
     pst_segments_fini(&segments);
-    if (status == PST_OK && fleeting)
+    if (status == PST_OK && on_demand)
         status = pst_recompute_derived(split, graph, diag);
     return status;
 }

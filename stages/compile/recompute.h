@@ -28,7 +28,7 @@
  * too. With the word "twice" W recomputes it again: nothing is stored from I to
  * W, at the cost of one more forward of the segments.
  *
- * Trained parameters may be present only while kernels read them (fleeting).
+ * Trained parameters may be present only while kernels read them.
  * Then a value that depends only on such parameters and on constants is never
  * stored, whatever the words: it is computed again where the backward reads it
  * (derived.c).
@@ -48,8 +48,8 @@ struct pst_segment {
 struct pst_segments {
     struct pst_arena arena;
     struct PST_VEC(struct pst_segment) list;
-    bool twice;    /* recompute once for I and again for W */
-    bool fleeting; /* trained parameters do not count as constants */
+    bool twice;            /* recompute once for I and again for W */
+    bool params_on_demand; /* trained parameters do not count as constants */
 };
 
 /* Checks the words. PST_ERR_USAGE if a word matches nothing in any stage of the
@@ -75,9 +75,10 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
                               struct pst_graph *graph,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Finds the segments that the words `what` select (NULL: "none") and recomputes
- * them. fleeting: also recomputes values derived from parameters. */
+ * them. params_on_demand: also recomputes values derived from parameters. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
-                                    const char *what, bool split, bool fleeting,
+                                    const char *what, bool split,
+                                    bool params_on_demand,
                                     struct pst_graph *graph,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Recomputes the values derived from parameters alone. */

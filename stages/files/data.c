@@ -116,7 +116,7 @@ static void make_streams(struct pst_data *d)
             struct pst_data_supply *supply = &d->sources[k].supplies[i];
 
             supply->stream = (struct pst_stream){
-                .size = supply->there,
+                .size = supply->n_items,
                 .window = d->seq_len > 0 ? d->seq_len : 1,
                 .unit = d->whole ? d->inputs[i].rows : 1,
                 .shuffle = d->shuffle,
@@ -135,8 +135,9 @@ static enum pst_status compare_tokens(const struct pst_data *d,
 {
     const struct pst_data_shard *shard = &source->shards[k];
     const uint64_t *first = source->supplies[0].first;
-    const uint64_t used = source->supplies[0].there / d->seq_len * d->seq_len +
-                          (pst_data_targets(d) >= 0);
+    const uint64_t used =
+        source->supplies[0].n_items / d->seq_len * d->seq_len +
+        (pst_data_targets(d) >= 0);
     const struct pst_tokens_file tokens = {
         &shard->tokens, shard->path, shard->begin, (unsigned)shard->width};
 

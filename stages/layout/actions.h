@@ -62,11 +62,12 @@ struct pst_rank_action {
     unsigned char **base;
     /* Counters of unfinished sends from the slots in `takes`: the action waits
      * until they are 0. */
-    const unsigned **leaving;
-    unsigned n_leaving;
+    const unsigned **sends;
+    unsigned n_sends;
     /* Counter of unfinished receives that the action waits for, or NULL. */
-    const unsigned *arriving;
-    size_t reach; /* end of the part of the arena that the action may access */
+    const unsigned *receives;
+    size_t
+        arena_end; /* end of the part of the arena that the action may access */
     /* for a REDUCE of a parameter; else NULL */
     struct pst_param_reduction *reduction;
     /* Numbers of copies in the queue of the stash (spill.h), counted from the

@@ -74,8 +74,8 @@ struct pst_spill_job {
     /* must end before the action with this index; UINT32_MAX: before the copies
      * that follow */
     uint32_t need;
-    unsigned trip;  /* the eviction and its reload have the same number */
-    unsigned place; /* number of the location outside of the arena */
+    unsigned round_trip; /* the eviction and its reload have the same number */
+    unsigned place;      /* number of the location outside of the arena */
     /* offset of that location in the stash's RAM or file, and its size */
     size_t outside, bytes;
 };

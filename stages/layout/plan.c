@@ -63,7 +63,7 @@ static enum pst_status make_programs(struct planner *p)
             .whole_logits = role->options.whole_logits,
             .verify = role->options.verify,
             .recompute = role->options.recompute,
-            .fleeting = role->options.shard >= PST_SHARING_ZERO3,
+            .params_on_demand = role->options.shard >= PST_SHARING_ZERO3,
         };
 
         if (role->sched->rank_of[s] != (int)role->rank)

@@ -25,10 +25,10 @@ void pst_prepared_mark_skipped(const struct pst_prepared *prepared,
     for (unsigned i = 0; i < list->n; i++) {
         const struct pst_node *node = list->at[i].node;
 
-        list->at[i].elsewhere = true;
+        list->at[i].computed_elsewhere = true;
         for (unsigned k = 0; k < node->n_outs; k++)
             if (pst_program_loc(program, node->outs[k]).region != PST_R_FIXED ||
                 pst_prepared_find(prepared, program, node->outs[k]) == NULL)
-                list->at[i].elsewhere = false;
+                list->at[i].computed_elsewhere = false;
     }
 }

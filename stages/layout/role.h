@@ -73,7 +73,7 @@ static inline const struct pst_optim_options *pst_role_update(
     const struct pst_rank_role *role, unsigned param)
 {
     return role->groups != NULL
-               ? &role->groups->all.at[role->groups->of[param]].options
+               ? &role->groups->all.at[role->groups->group_of[param]].options
                : &role->options.optim;
 }
 

@@ -169,11 +169,12 @@ static enum pst_status list_frames(struct finder *f, pst_frame_call_fn wanted)
         const struct pst_module_call *call = f->graph->calls.at[i];
         struct pst_frame frame = {.call = call, .no_grad = true, .stage = -1};
 
-        frames->of[i] =
-            call->parent != NULL ? frames->of[call->parent->id] : -1;
-        if (frames->of[i] >= 0 || call->parent == NULL || !wanted(f->ctx, call))
+        frames->frame_of[i] =
+            call->parent != NULL ? frames->frame_of[call->parent->id] : -1;
+        if (frames->frame_of[i] >= 0 || call->parent == NULL ||
+            !wanted(f->ctx, call))
             continue;
-        frames->of[i] = (int)frames->at.n;
+        frames->frame_of[i] = (int)frames->at.n;
         if (!pst_vec_push(TAG, &frames->at, frame))
             return no_memory(f);
     }
@@ -188,11 +189,11 @@ enum pst_status pst_frames_init(struct pst_frames *frames,
     struct finder f = {frames, graph, own, ctx, .diag = diag};
     enum pst_status status;
 
-    *frames = (struct pst_frames){.of = NULL};
+    *frames = (struct pst_frames){.frame_of = NULL};
     pst_arena_init(&frames->arena, TAG);
-    frames->of = pst_arena_calloc(&frames->arena, graph->calls.n + 1,
-                                  sizeof(*frames->of));
-    status = frames->of != NULL ? list_frames(&f, wanted) : no_memory(&f);
+    frames->frame_of = pst_arena_calloc(&frames->arena, graph->calls.n + 1,
+                                        sizeof(*frames->frame_of));
+    status = frames->frame_of != NULL ? list_frames(&f, wanted) : no_memory(&f);
     if (status == PST_OK)
         status = walk_nodes(&f);
     for (size_t i = 0; i < frames->at.n && status == PST_OK; i++)

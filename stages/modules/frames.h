@@ -32,7 +32,7 @@ struct pst_frames {
     struct pst_arena arena;
     struct PST_VEC(struct pst_frame) at; /* in order of entry */
     /* By call id: index of the frame that the call is or lies in, or -1. */
-    int *of;
+    int *frame_of;
 };
 
 /* Makes a frame of each call for which `wanted` returns true; nested ones
@@ -51,7 +51,7 @@ void pst_frames_fini(struct pst_frames *frames);
 static inline int pst_frames_of(const struct pst_frames *frames,
                                 const struct pst_module_call *call)
 {
-    return frames->of[call->id];
+    return frames->frame_of[call->id];
 }
 
 /* match.c: maps every tensor argument of the file (in order, in ins) to a leaf

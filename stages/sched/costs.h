@@ -66,7 +66,7 @@ struct pst_costs {
     double stash_bandwidth;
     /* true: both parts of an OVERLAP_F_B begin together, when the inputs of
      * both have arrived (in schedules without messages) */
-    bool compounds;
+    bool parts_together;
 };
 
 /* Initializes n_stages stages that cost nothing, and messages that cost nothing

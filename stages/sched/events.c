@@ -432,7 +432,7 @@ static void advance_rank(struct pst_simulation *m, unsigned rank)
             double at = inputs_at(m, a);
 
             /* Lists with messages would post the inputs of the B too late. */
-            if (a->overlap && m->costs->compounds && at >= 0.0 &&
+            if (a->overlap && m->costs->parts_together && at >= 0.0 &&
                 !m->sched->lowered && !m->sched->messages &&
                 r->next + 1 < m->sched->ranks[rank].n) {
                 const double other = inputs_at(m, a + 1);

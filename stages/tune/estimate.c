@@ -89,11 +89,11 @@ static enum pst_status read_modes(const struct pst_plan *plan,
     return pst_sharing_read(o->shard_by, &uses, modes, most, diag);
 }
 
-/* Adds the estimated seconds and kept bytes of a stage. fleeting: parameters
+/* Adds the estimated seconds and kept bytes of a stage. on_demand: parameters
  * are resident only while they are used (zero3). */
 static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
                                       const struct pst_exec_options *o,
-                                      bool fleeting,
+                                      bool on_demand,
                                       struct pst_stage_cost *cost,
                                       struct pst_diag *diag)
 {
@@ -112,11 +112,11 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
             return status;
         graph = joint->graph;
     }
-    if (o->train && (what != NULL || fleeting)) {
+    if (o->train && (what != NULL || on_demand)) {
         status = pst_graph_copy(graph, &again, diag);
         if (status == PST_OK)
-            status =
-                pst_recompute_stage(plan, s, what, true, fleeting, again, diag);
+            status = pst_recompute_stage(plan, s, what, true, on_demand, again,
+                                         diag);
         graph = again;
     }
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
@@ -191,7 +191,7 @@ static enum pst_status add_params(const struct pst_plan *plan,
         const double bytes = (double)pst_meta_bytes(&p->meta);
         const bool learns = o->train && p->requires_grad;
         const struct pst_optim_options *update =
-            updates ? &groups->all.at[groups->of[i]].options : NULL;
+            updates ? &groups->all.at[groups->group_of[i]].options : NULL;
         const double states =
             updates ? (double)pst_optim_state_bytes(update, &p->meta) : 0;
 

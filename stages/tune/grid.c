@@ -25,7 +25,7 @@ struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank)
         .uses = &grid->uses,
         .sharing = grid->sharing,
         .splits = grid->splits,
-        .groups = grid->groups.of != NULL ? &grid->groups : NULL,
+        .groups = grid->groups.group_of != NULL ? &grid->groups : NULL,
         .options = grid->options,
         .replica = replica,
         .rank = rank % grid->options.ranks,

@@ -48,8 +48,8 @@ enum pst_status pst_grid_keep_texts(struct pst_grid *grid,
 const struct pst_optim_options *pst_grid_update(const struct pst_grid *grid,
                                                 unsigned param)
 {
-    return grid->groups.of != NULL
-               ? &grid->groups.all.at[grid->groups.of[param]].options
+    return grid->groups.group_of != NULL
+               ? &grid->groups.all.at[grid->groups.group_of[param]].options
                : &grid->options.optim;
 }
 
@@ -62,7 +62,7 @@ static enum pst_status check_states(const struct pst_grid *grid,
     for (unsigned i = 0; i < grid->plan->params.n; i++) {
         const struct pst_optim_options *was = pst_grid_update(grid, i);
         const struct pst_optim_options *now =
-            &groups->all.at[groups->of[i]].options;
+            &groups->all.at[groups->group_of[i]].options;
 
         if (was->row == now->row && was->store == now->store &&
             pst_optim_n_states(was->row, was) ==

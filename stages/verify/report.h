@@ -16,7 +16,7 @@ struct pst_verify_report {
 /* Callback for progress: called with a short description before each long
  * step. */
 struct pst_verify_watch {
-    void (*tell)(void *ctx, const char *text);
+    void (*emit)(void *ctx, const char *text);
     void *ctx;
 };
 

@@ -36,7 +36,7 @@ void pst_verifier_report(const struct verifier *v, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    v->watch->tell(v->watch->ctx, text);
+    v->watch->emit(v->watch->ctx, text);
 }
 
 void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,

@@ -114,7 +114,7 @@ static unsigned count_prepared(struct pst_engine *engine)
                 counted[n_counted].call = &x->call;
                 counted[n_counted].kernel.run = count;
                 x->kernel = &counted[n_counted++].kernel;
-                n += !x->elsewhere;
+                n += !x->computed_elsewhere;
             }
         }
     return n;

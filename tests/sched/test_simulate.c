@@ -82,7 +82,7 @@ static void makespans_are_those_of_the_table(void **state)
         for (unsigned r = 0; r < 4; r++)
             assert_int_equal(sim.ranks[r].peak_held, rows[i / 2].peak[r]);
         pst_sim_fini(&sim);
-        costs.compounds = true;
+        costs.parts_together = true;
         sim = simulate(s, &costs);
         whole = i % 2 == 0 && strcmp(s->name, "dualpipe-v") == 0;
         assert_float_equal(sim.makespan, whole ? 54 : rows[i / 2].makespan,

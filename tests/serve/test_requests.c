@@ -123,7 +123,7 @@ static void find_places(const struct pstd_signature *s,
 
     memset(ret, 0, sizeof(*ret) * MAX_PLACES);
     for (const struct pstd_ask *a = list; a != NULL; a = a->next) {
-        while (s->apart && at % s->samples != 0)
+        while (s->separate && at % s->samples != 0)
             ret[at++] = last;
         for (int64_t k = 0; k < a->samples; k++) {
             assert_true(at < n);
@@ -306,7 +306,7 @@ static void gives_each_its_own(void **state)
         find_places(&s, list, places);
         run_step(&r, places);
         check_results(&s, list);
-        apart += s.apart;
+        apart += s.separate;
         whole += s.samples == 1 && pst_plan_rows(&plan) > 1;
         several += list->next != NULL;
         free_list(list);

@@ -9,7 +9,7 @@
 void pstd_evaluator_init(struct pstd_evaluator *e,
                          const struct pst_engine *from, struct pst_plan *of)
 {
-    *e = (struct pstd_evaluator){.from = from, .of = of};
+    *e = (struct pstd_evaluator){.from = from, .plan = of};
     pst_sched_print_place(pst_engine_schedule(from), &e->places);
 }
 
@@ -18,13 +18,13 @@ enum pst_status pstd_evaluator_read_start(void *ctx, unsigned i, void *dst,
 {
     const struct pstd_evaluator *e = ctx;
 
-    return pst_engine_read_start(e->from, e->of, i, dst, diag);
+    return pst_engine_read_start(e->from, e->plan, i, dst, diag);
 }
 
 enum pst_status pstd_evaluator_cut(struct pstd_evaluator *e,
                                    struct pst_diag *diag)
 {
-    return pst_eval_cut_init(&e->cut, e->of, pstd_evaluator_read_start, e,
+    return pst_eval_cut_init(&e->cut, e->plan, pstd_evaluator_read_start, e,
                              diag);
 }
 

@@ -15,7 +15,7 @@
 struct pstd_evaluator {
     /* The engine that trains, and its plan; borrowed. */
     const struct pst_engine *from;
-    struct pst_plan *of;
+    struct pst_plan *plan;
     struct pst_eval_cut cut;
     struct pst_str places;     /* the rank of each stage, as text */
     struct pst_engine *engine; /* NULL until pstd_evaluator_start */
@@ -23,7 +23,7 @@ struct pstd_evaluator {
 
 /* Sets the engine that trains, which must be freed after the evaluator. */
 void pstd_evaluator_init(struct pstd_evaluator *e,
-                         const struct pst_engine *from, struct pst_plan *of);
+                         const struct pst_engine *from, struct pst_plan *plan);
 /* A pst_param_fn: reads the value with which parameter i begins. ctx: the
  * evaluator. */
 enum pst_status pstd_evaluator_read_start(void *ctx, unsigned i, void *dst,

@@ -40,7 +40,7 @@ static int awaited_rank(const struct pst_flight_log *log)
 
 static double last_activity(const struct pst_flight_record *r)
 {
-    return PST_MAX(r->begin, PST_MAX(r->end, r->looked));
+    return PST_MAX(r->begin, PST_MAX(r->end, r->last_poll));
 }
 
 /* Returns the seconds for which a waiting rank has not polled, while other
@@ -51,7 +51,7 @@ static double seconds_without_poll(const struct pst_flight_log *logs,
     const struct pst_flight_record *r = pstctl_newest_record(&logs[rank]);
     double newest = 0;
 
-    if (r->looked == 0) /* written by a version without this field */
+    if (r->last_poll == 0) /* written by a version without this field */
         return 0;
     for (unsigned i = 0; i < ranks; i++)
         if (logs[i].n > 0)
@@ -100,14 +100,14 @@ struct pstctl_blamed pstctl_find_blamed(const struct pst_flight_log *logs,
 
         if (next < 0 || next >= (int)ranks)
             break;
-        v.still = seconds_without_poll(logs, ranks, v.rank);
-        if (v.still > 0)
+        v.idle_s = seconds_without_poll(logs, ranks, v.rank);
+        if (v.idle_s > 0)
             break;
         v.waiter = v.rank;
         v.rank = next;
         v.cycle = i == ranks;
     }
-    if (v.waiter < 0 && v.still > 0)
+    if (v.waiter < 0 && v.idle_s > 0)
         v.waiter = find_waiter(logs, ranks, v.rank);
     v.missing = logs[v.rank].n == 0;
     return v;
@@ -159,8 +159,8 @@ void pstctl_print_blamed(const struct pstctl_blamed *v,
         pst_str_addf(out, "; it %s ", last->end > 0 ? "did last" : "is in");
         pstctl_print_record(last, out);
     }
-    if (v->still > 0) {
+    if (v->idle_s > 0) {
         pst_str_add(out, ", and has looked for no message in the last ");
-        pstctl_duration(v->still, out);
+        pstctl_duration(v->idle_s, out);
     }
 }

@@ -12,11 +12,11 @@
 #include "stages/run/watch/flight.h"
 
 struct pstctl_blamed {
-    int rank;     /* rank at the end of the waits; -1: no wait is known */
-    bool cycle;   /* the waits form a cycle */
-    bool missing; /* `rank` has no record */
-    int waiter;   /* a rank that waits for `rank`; -1: none */
-    double still; /* seconds without a poll while others polled; 0: it polls */
+    int rank;      /* rank at the end of the waits; -1: no wait is known */
+    bool cycle;    /* the waits form a cycle */
+    bool missing;  /* `rank` has no record */
+    int waiter;    /* a rank that waits for `rank`; -1: none */
+    double idle_s; /* seconds without a poll while others polled; 0: it polls */
 };
 
 /* Follows the waits. logs: one per rank of the job; its n is 0 if a rank has no

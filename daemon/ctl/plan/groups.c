@@ -11,7 +11,7 @@
 static bool is_in_group(const struct pst_groups *groups,
                         const struct pst_plan *plan, size_t group, size_t param)
 {
-    return groups->of[param] == group &&
+    return groups->group_of[param] == group &&
            plan->params.at[param].kind == PST_VALUE_PARAM &&
            plan->params.at[param].requires_grad;
 }

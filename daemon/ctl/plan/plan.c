@@ -147,8 +147,8 @@ static enum pst_status print_json(const struct forecast *f,
             "deferred", (json_int_t)f->sched->n_deferred, "placement",
             pst_str_text(&placement), "step_s", pstctl_json_real(f->sim.step),
             "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks, "groups",
-            f->groups.of != NULL ? pstctl_groups_json(&f->groups, f->plan)
-                                 : json_null(),
+            f->groups.group_of != NULL ? pstctl_groups_json(&f->groups, f->plan)
+                                       : json_null(),
             "candidates", candidates_json(f->sched), "ramp",
             pstctl_ramp_json(&f->ramp)),
         diag);

@@ -87,7 +87,7 @@ static json_t *row_json(const struct pstctl_way *way,
 
 static void print_torch(const struct pstctl_torch *t)
 {
-    if (t->there)
+    if (t->has_results)
         pstctl_printf(stdout,
                       "PyTorch %s: loss %.9g; the gradients differ by at most "
                       "%.1e of a tensor's largest (%s)\n",
@@ -156,15 +156,17 @@ static enum pst_status report_proofs(const struct pstctl_prover *p,
             (void)json_array_append_new(rows,
                                         row_json(&ways[i], &proofs->at[i]));
         return pstctl_json_print(
-            json_pack(
-                "{s:i s:i s:i s:o s:o s:o s:o}", "steps", PSTCTL_PROVE_STEPS,
-                "ran", (int)proofs->ran, "different", (int)proofs->differ,
-                "rows", rows, "pytorch",
-                torch.there ? pstctl_json_text(torch.version) : json_null(),
-                "pytorch_loss",
-                torch.there ? pstctl_json_real(torch.loss) : json_null(),
-                "pytorch_difference",
-                torch.there ? pstctl_json_real(torch.worst) : json_null()),
+            json_pack("{s:i s:i s:i s:o s:o s:o s:o}", "steps",
+                      PSTCTL_PROVE_STEPS, "ran", (int)proofs->ran, "different",
+                      (int)proofs->differ, "rows", rows, "pytorch",
+                      torch.has_results ? pstctl_json_text(torch.version)
+                                        : json_null(),
+                      "pytorch_loss",
+                      torch.has_results ? pstctl_json_real(torch.loss)
+                                        : json_null(),
+                      "pytorch_difference",
+                      torch.has_results ? pstctl_json_real(torch.worst)
+                                        : json_null()),
             diag);
     }
     print_torch(&torch);

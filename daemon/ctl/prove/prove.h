@@ -45,7 +45,7 @@ void pstctl_prove_run(const struct pstctl_prover *p,
 
 /* PyTorch's results for the first step, compared with those of a dump. */
 struct pstctl_torch {
-    bool there;
+    bool has_results;
     char why[160]; /* reason, if there are no results */
     char version[40], name[160];
     double loss, worst; /* largest relative difference, in gradient `name` */

@@ -183,10 +183,10 @@ void pstctl_prove_torch(const struct pstctl_prover *p, const char *dump,
 
         code = pstctl_prove_call(words, out, err);
     }
-    ret->there = code == 0 && read_answer(out, ret);
-    if (!ret->there && code < 0)
+    ret->has_results = code == 0 && read_answer(out, ret);
+    if (!ret->has_results && code < 0)
         (void)snprintf(ret->why, sizeof(ret->why), "there is no %.100s",
                        python != NULL ? python : "python3");
-    else if (!ret->there)
+    else if (!ret->has_results)
         pstctl_prove_last_line(err, ret->why);
 }

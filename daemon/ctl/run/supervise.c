@@ -241,7 +241,7 @@ static enum pst_status restart_job(struct pstctl_supervisor *s,
 {
     const struct pstctl_starter *starter = &s->starter;
     struct pstd_config options;
-    enum pst_status status = starter->rest(starter->ctx, end->delay_s, diag);
+    enum pst_status status = starter->wait(starter->ctx, end->delay_s, diag);
 
     if (status != PST_OK)
         return status;

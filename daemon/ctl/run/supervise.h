@@ -41,7 +41,7 @@ struct pstctl_starter {
     /* Kills the remaining processes of that start, and clears its state. */
     void (*clear)(void *ctx);
     /* Waits; PST_ERR_CANCELLED, PST_ERR_TERMINATED: the job was stopped. */
-    enum pst_status (*rest)(void *ctx, unsigned seconds, struct pst_diag *diag);
+    enum pst_status (*wait)(void *ctx, unsigned seconds, struct pst_diag *diag);
     void *ctx;
 };
 

@@ -196,7 +196,7 @@ static void print_row(const struct pst_tree *tree,
 
 static void print_modules(const struct pstctl_tree *t)
 {
-    const bool stages = t->opened.plan != NULL;
+    const bool stages = t->plan.plan != NULL;
 
     pstctl_printf(stdout, "%-*s %-20s %6s %-10s %8s %10s %8s%s\n", NAME_WIDTH,
                   "module", "class", "calls", "templates", "own", "parameters",

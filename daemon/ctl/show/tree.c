@@ -4,12 +4,12 @@
 static enum pst_status open_plan(const char *path, struct pstctl_tree *t,
                                  struct pst_diag *diag)
 {
-    enum pst_status status = pst_plan_load(path, &t->opened.plan, diag);
+    enum pst_status status = pst_plan_load(path, &t->plan.plan, diag);
 
     if (status == PST_OK)
-        status = pstd_tree_make(t->opened.plan, &t->of, diag);
-    t->modules = t->of.modules;
-    t->tree = t->of.tree;
+        status = pstd_tree_make(t->plan.plan, &t->source, diag);
+    t->modules = t->source.modules;
+    t->tree = t->source.tree;
     return status;
 }
 
@@ -17,18 +17,18 @@ static enum pst_status open_model(const char *path,
                                   const struct pstd_config *config,
                                   struct pstctl_tree *t, struct pst_diag *diag)
 {
-    enum pst_status status = pstd_model_open(path, config, &t->opened, diag);
+    enum pst_status status = pstd_model_open(path, config, &t->plan, diag);
 
     if (status == PST_OK) {
-        const struct pst_model *model = pstd_model(&t->opened);
+        const struct pst_model *model = pstd_model(&t->plan);
 
         status = pst_modules_new(model->graph, model->ties.at, model->ties.n,
-                                 &t->of.modules, diag);
+                                 &t->source.modules, diag);
     }
-    t->modules = t->of.modules;
+    t->modules = t->source.modules;
     if (status == PST_OK)
-        status = pst_tree_new(t->of.modules, &t->of.tree, diag);
-    t->tree = t->of.tree;
+        status = pst_tree_new(t->source.modules, &t->source.tree, diag);
+    t->tree = t->source.tree;
     return status;
 }
 
@@ -50,6 +50,6 @@ enum pst_status pstctl_tree_open(const char *path,
 
 void pstctl_tree_close(struct pstctl_tree *t)
 {
-    pstd_tree_fini(&t->of);
-    pstd_plan_close(&t->opened);
+    pstd_tree_fini(&t->source);
+    pstd_plan_close(&t->plan);
 }

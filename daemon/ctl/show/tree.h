@@ -6,8 +6,8 @@
 #include "daemon/ctl/model.h"
 
 struct pstctl_tree {
-    struct pstd_plan opened;
-    struct pstd_tree of;
+    struct pstd_plan plan;
+    struct pstd_tree source;
     struct pst_modules *modules; /* those of `of` */
     struct pst_tree *tree;
 };

@@ -373,17 +373,17 @@ void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
     v->eta = NAN;
     (void)snprintf(v->why, sizeof(v->why), "the job does not answer");
-    v->there =
+    v->answers =
         connect_first(ask, v) && ask_status(ask, v) && ask_log(ask, v, 0);
-    if (!v->there)
+    if (!v->answers)
         return;
     find_eta(ask, v);
     for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++) {
-        v->rank[i].there = ask_rank(ask, i, v);
-        if (!v->rank[i].there) {
+        v->rank[i].answers = ask_rank(ask, i, v);
+        if (!v->rank[i].answers) {
             pstctl_top_clear_rank(&v->rank[i]);
             ask->seen[i] = 0;
         }
     }
-    v->rank[0].there = true;
+    v->rank[0].answers = true;
 }

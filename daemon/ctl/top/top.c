@@ -72,7 +72,7 @@ static json_t *rank_json(const struct pstctl_top_rank *r, unsigned number)
 {
     return json_pack(
         "{s:i s:b s:s s:o s:o s:o s:o s:o s:o s:o}", "rank", (int)number,
-        "there", (int)r->there, "stages", r->stages, "step_s",
+        "there", (int)r->answers, "stages", r->stages, "step_s",
         pstctl_json_real(r->step), "forward_s", pstctl_json_real(r->forward),
         "backward_s", pstctl_json_real(r->backward), "optim_s",
         pstctl_json_real(r->optim), "wait_recv_s", pstctl_json_real(r->recv),
@@ -90,7 +90,7 @@ static enum pst_status print_json(const struct pstctl_top_view *v,
     return pstctl_json_print(
         json_pack(
             "{s:o s:s s:I s:I s:o s:o s:o s:o s:o s:o}", "job",
-            pstctl_json_text(v->job), "state", v->there ? v->state : "gone",
+            pstctl_json_text(v->job), "state", v->answers ? v->state : "gone",
             "step", (json_int_t)v->step, "steps", (json_int_t)v->steps, "loss",
             pstctl_json_real(v->loss), "step_s", pstctl_json_real(v->step_s),
             "tok_s", pstctl_json_real(v->tok_s), "bubble",
@@ -210,7 +210,7 @@ static enum pst_status run_top(const struct pstd_config *config,
         pstctl_top_init(view);
         pstctl_ask_all(ask, view);
     }
-    if (status == PST_OK && !view->there)
+    if (status == PST_OK && !view->answers)
         status = pst_diag_set(diag, PST_E_JOB_NONE, "%s", view->why);
     if (status == PST_OK && config->json)
         status = print_json(view, diag);

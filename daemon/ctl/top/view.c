@@ -187,7 +187,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
 {
     struct pst_str line = {.visible = 1};
 
-    pst_str_addf(&line, "%s  %s%s", v->job, v->there ? v->state : "no answer",
+    pst_str_addf(&line, "%s  %s%s", v->job, v->answers ? v->state : "no answer",
                  v->paused ? " (paused)" : "");
     if (v->steps > 0)
         pst_str_addf(&line, "  step %llu/%llu", (unsigned long long)v->step,
@@ -198,7 +198,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
     }
     put_parts(p, PSTCTL_TOP_HEAD, ITEMS, &line);
     line = (struct pst_str){.visible = 1};
-    if (!v->there) {
+    if (!v->answers) {
         pst_str_addf(&line, "%s", v->why);
         put_line(p, PSTCTL_TOP_WARN, &line);
         return;
@@ -272,7 +272,7 @@ static void put_rank(struct page *p, const struct pstctl_top_rank *r,
     struct pst_str line = {.visible = 1};
 
     pst_str_addf(&line, "%4u %-7.7s", number, r->stages);
-    if (!r->there) {
+    if (!r->answers) {
         pst_str_add(&line, "  no socket here");
         put_line(p, PSTCTL_TOP_PLAIN, &line);
         return;

@@ -14,7 +14,7 @@
 #define PSTCTL_TOP_EVENTS 32
 
 struct pstctl_top_rank {
-    bool there; /* the rank's socket answers */
+    bool answers; /* the rank's socket answers */
     char stages[64];
     /* NaN: unknown. */
     double step, forward, backward, optim, recv, other; /* seconds per step */
@@ -27,7 +27,7 @@ struct pstctl_top_event {
 };
 
 struct pstctl_top_view {
-    bool there;    /* the job answers */
+    bool answers;  /* the job answers */
     char why[256]; /* reason why it does not answer */
     /* numbers of requests to a served model */
     uint64_t answered, refused, waiting;

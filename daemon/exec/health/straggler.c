@@ -107,16 +107,16 @@ enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
     *s = (struct pstd_stragglers){.patience = FIRST_WAIT};
     if (ranks < 2)
         return PST_OK;
-    s->of = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->of));
+    s->series = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->series));
     s->work = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->work));
     s->sorted = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->sorted));
     s->peers = pst_calloc(PST_TAG_DAEMON, ranks, sizeof(*s->peers));
     s->changes =
         pst_calloc(PST_TAG_DAEMON, (size_t)ranks + 1, sizeof(*s->changes));
-    if (s->of == NULL || s->work == NULL || s->sorted == NULL ||
+    if (s->series == NULL || s->work == NULL || s->sorted == NULL ||
         s->peers == NULL || s->changes == NULL) {
         pstd_stragglers_fini(s);
-        return pst_diag_nomem(diag, ranks * sizeof(*s->of));
+        return pst_diag_nomem(diag, ranks * sizeof(*s->series));
     }
     s->ranks = ranks;
     s->per_replica = per_replica;
@@ -125,7 +125,7 @@ enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
 
 void pstd_stragglers_fini(struct pstd_stragglers *s)
 {
-    pst_free(s->of);
+    pst_free(s->series);
     pst_free(s->work);
     pst_free(s->sorted);
     pst_free(s->peers);
@@ -139,9 +139,9 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
     if (s->has_link)
         emit_straggler(s, s->link, &s->steps, false, true);
     for (unsigned k = 0; k < s->ranks; k++) {
-        if (s->of[k].named)
-            emit_straggler(s, k, &s->of[k], false, false);
-        s->of[k] = (struct pstd_series){0};
+        if (s->series[k].named)
+            emit_straggler(s, k, &s->series[k], false, false);
+        s->series[k] = (struct pstd_series){0};
     }
     s->steps = (struct pstd_series){0};
     s->n = s->n_steps = s->measure_at = 0;
@@ -181,7 +181,7 @@ static double peers_median(const struct pstd_stragglers *s,
 static void check_rank(struct pstd_stragglers *s, const struct pstd_work *work,
                        unsigned rank, double least)
 {
-    struct pstd_series *p = &s->of[rank];
+    struct pstd_series *p = &s->series[rank];
     const double took = work[rank].seconds, peers = peers_median(s, work, rank);
     double expected = p->base * slowdown_of_others(s, took / p->base);
 
@@ -228,12 +228,12 @@ void pstd_stragglers_step(struct pstd_stragglers *s,
         return;
     if (s->n < COLD + PSTD_STRAGGLER_WINDOW) {
         for (unsigned k = 0; k < s->ranks; k++)
-            add_base_time(&s->of[k], s->n, PST_MAX(work[k].seconds, 1e-9));
+            add_base_time(&s->series[k], s->n, PST_MAX(work[k].seconds, 1e-9));
         add_base_time(&s->steps, s->n++, PST_MAX(seconds, 1e-9));
         return;
     }
     for (unsigned k = 0; k < s->ranks; k++) {
-        const double took = work[k].seconds, base = s->of[k].base;
+        const double took = work[k].seconds, base = s->series[k].base;
 
         s->sorted[k] = took / base;
         is_explained |= took > TIMES * base && took - base > least;
@@ -271,6 +271,6 @@ unsigned pstd_stragglers_count(const struct pstd_stragglers *s)
     unsigned n = s->has_link;
 
     for (unsigned k = 0; k < s->ranks; k++)
-        n += s->of[k].named;
+        n += s->series[k].named;
     return n;
 }

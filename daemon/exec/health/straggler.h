@@ -55,9 +55,9 @@ struct pstd_work {
 };
 
 struct pstd_stragglers {
-    unsigned ranks;         /* ranks of the job; 0: disabled */
-    unsigned per_replica;   /* ranks of a pipeline */
-    struct pstd_series *of; /* series of computing times, one per rank */
+    unsigned ranks;             /* ranks of the job; 0: disabled */
+    unsigned per_replica;       /* ranks of a pipeline */
+    struct pstd_series *series; /* series of computing times, one per rank */
     /* array that the caller may fill for each step, one entry per rank */
     struct pstd_work *work;
     double *sorted, *peers;         /* scratch, one entry per rank */

@@ -13,7 +13,7 @@
 void pstd_interval_init(struct pstd_interval *v, double share, double now)
 {
     *v = (struct pstd_interval){
-        .share = share, .start = now, .rest = now + FLOOR_S};
+        .share = share, .start = now, .pause_end = now + FLOOR_S};
 }
 
 void pstd_interval_step(struct pstd_interval *v, double seconds, bool beside)
@@ -39,20 +39,20 @@ double pstd_interval_end(struct pstd_interval *v, double stall_s, double now)
     v->last = stall_s + PST_MAX(v->extra, 0);
     v->spent += v->last;
     v->extra = 0;
-    v->wanted = false;
-    v->rest = now + PST_MAX(FLOOR_S, REST * (now - v->begun));
+    v->forced = false;
+    v->pause_end = now + PST_MAX(FLOOR_S, REST * (now - v->begun));
     return v->last;
 }
 
 void pstd_interval_request(struct pstd_interval *v)
 {
-    v->wanted = true;
+    v->forced = true;
 }
 
 bool pstd_interval_is_due(const struct pstd_interval *v, double now)
 {
-    if (now < v->rest)
+    if (now < v->pause_end)
         return false;
-    return v->wanted || (v->share > 0 && v->steps > WARM &&
+    return v->forced || (v->share > 0 && v->steps > WARM &&
                          v->spent + v->last <= v->share * (now - v->start));
 }

@@ -21,9 +21,9 @@ struct pstd_interval {
     double spent, last; /* cost of all saves, and of the newest one */
     /* times: start of the run, start of the save in progress, end of the pause
      * after the last save */
-    double start, begun, rest;
+    double start, begun, pause_end;
     /* A save is due whatever its cost, as soon as the pause is over. */
-    bool wanted;
+    bool forced;
 };
 
 void pstd_interval_init(struct pstd_interval *v, double share, double now);

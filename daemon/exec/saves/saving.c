@@ -478,9 +478,9 @@ static enum pst_status end_best_save(struct pstd_session *s,
     v->is_open = false;
     v->best = NULL;
     status = ended(s, status, v->step, pst_saver_why_bad(v->saver), diag);
-    if (status != PST_OK || !v->then)
+    if (status != PST_OK || !v->then_checkpoint)
         return status;
-    v->then = false;
+    v->then_checkpoint = false;
     return begin_save_again(s, false, diag);
 }
 
@@ -539,7 +539,7 @@ void pstd_session_drop_save(struct pstd_session *s)
 {
     pst_saver_free(s->saving.saver);
     s->saving.saver = NULL;
-    s->saving.is_open = s->saving.then = false;
+    s->saving.is_open = s->saving.then_checkpoint = false;
     s->saving.best = s->saving.then_best = NULL;
 }
 
@@ -677,7 +677,7 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
         return PST_OK;
     pstd_session_flush_history(s);
     if (how == PSTD_SAVE_BESIDE && is_saving_best(s)) {
-        s->saving.then = true;
+        s->saving.then_checkpoint = true;
         return PST_OK;
     }
     status = pstd_session_end_save(s, diag);

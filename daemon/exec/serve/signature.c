@@ -310,7 +310,7 @@ static enum pst_status add_inputs(const struct pst_plan *plan,
         enum pst_status status;
 
         port->dim = in->meta.rank > 0 ? in->chunk : -1;
-        s->apart = s->apart || port->dim < 0;
+        s->separate = s->separate || port->dim < 0;
         status = set_port(port, in->name, i, &in->meta, s->samples, diag);
         if (status != PST_OK)
             return status;

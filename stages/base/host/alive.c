@@ -50,7 +50,7 @@ static void increment_count(atomic_uint_fast64_t *count)
 static void set_phase(enum pst_alive_phase phase, enum pst_alive_phase before)
 {
     atomic_store_explicit(&alive->phase, phase, memory_order_relaxed);
-    increment_count(&alive->moves);
+    increment_count(&alive->work_done);
     if (phase != before && alive->hook != NULL)
         alive->hook(alive->hook_ctx);
 }
@@ -83,16 +83,17 @@ void pst_alive_restore_phase(enum pst_alive_phase before)
         set_phase(before, phase_now());
 }
 
-void pst_alive_mark_collective(bool meets)
+void pst_alive_mark_collective(bool collective)
 {
     if (watched)
-        atomic_store_explicit(&alive->meets, meets, memory_order_relaxed);
+        atomic_store_explicit(&alive->collective, collective,
+                              memory_order_relaxed);
 }
 
 void pst_alive_record_progress(void)
 {
     if (watched)
-        increment_count(&alive->moves);
+        increment_count(&alive->work_done);
 }
 
 void pst_alive_count_in(atomic_uint_fast64_t *count)
@@ -106,7 +107,7 @@ void pst_alive_progress(void)
         increment_count(helped);
     if (!watched)
         return;
-    increment_count(&alive->moves);
+    increment_count(&alive->work_done);
     if (alive->hook != NULL)
         alive->hook(alive->hook_ctx);
 }
@@ -114,7 +115,7 @@ void pst_alive_progress(void)
 void pst_alive_record_poll(void)
 {
     if (watched)
-        increment_count(&alive->looks);
+        increment_count(&alive->polls);
 }
 
 void pst_alive_step(uint64_t step)
@@ -146,9 +147,11 @@ struct pst_alive_state pst_alive_state(void)
     return (struct pst_alive_state){
         .phase = (enum pst_alive_phase)atomic_load_explicit(
             &alive->phase, memory_order_relaxed),
-        .meets = atomic_load_explicit(&alive->meets, memory_order_relaxed),
-        .moves = atomic_load_explicit(&alive->moves, memory_order_relaxed),
-        .looks = atomic_load_explicit(&alive->looks, memory_order_relaxed),
+        .collective =
+            atomic_load_explicit(&alive->collective, memory_order_relaxed),
+        .work_done =
+            atomic_load_explicit(&alive->work_done, memory_order_relaxed),
+        .polls = atomic_load_explicit(&alive->polls, memory_order_relaxed),
         .place = {.step =
                       atomic_load_explicit(&alive->step, memory_order_relaxed),
                   .kind = (int)(place >> 56),
@@ -198,8 +201,8 @@ void pst_awake_update(struct pst_awake *awake, double clock)
 {
     const double gap = awake->last > 0 ? clock - awake->last : 0;
 
-    awake->slept = gap > PST_AWAKE_GAP ? gap : 0;
-    if (awake->slept == 0)
+    awake->stopped_s = gap > PST_AWAKE_GAP ? gap : 0;
+    if (awake->stopped_s == 0)
         awake->now += gap;
     awake->last = clock;
 }
@@ -207,12 +210,12 @@ void pst_awake_update(struct pst_awake *awake, double clock)
 void pst_alive_add_stopped(double seconds)
 {
     atomic_store_explicit(
-        &alive->slept,
-        atomic_load_explicit(&alive->slept, memory_order_relaxed) + seconds,
+        &alive->stopped_s,
+        atomic_load_explicit(&alive->stopped_s, memory_order_relaxed) + seconds,
         memory_order_relaxed);
 }
 
 double pst_alive_stopped_seconds(void)
 {
-    return atomic_load_explicit(&alive->slept, memory_order_relaxed);
+    return atomic_load_explicit(&alive->stopped_s, memory_order_relaxed);
 }

@@ -45,9 +45,9 @@ struct pst_alive_place {
 
 struct pst_alive_state {
     enum pst_alive_phase phase;
-    bool meets;     /* in a call that ends only after all ranks make it */
-    uint64_t moves; /* pieces of work done */
-    uint64_t looks; /* polls while waiting for another thread or rank */
+    bool collective;    /* in a call that ends only after all ranks make it */
+    uint64_t work_done; /* pieces of work done */
+    uint64_t polls;     /* polls while waiting for another thread or rank */
     struct pst_alive_place place;
 };
 
@@ -58,9 +58,9 @@ typedef void (*pst_alive_fn)(void *ctx);
 /* Signs of life of a process, accessed only by the functions below. */
 struct pst_alive {
     atomic_uint phase;
-    atomic_bool meets;
-    atomic_uint_fast64_t moves, looks, step, place;
-    _Atomic double limit, step_limit, slept;
+    atomic_bool collective;
+    atomic_uint_fast64_t work_done, polls, step, place;
+    _Atomic double limit, step_limit, stopped_s;
     pst_alive_fn hook;
     void *hook_ctx;
 };
@@ -87,7 +87,7 @@ enum pst_alive_phase pst_alive_begin_phase(enum pst_alive_phase phase);
 void pst_alive_restore_phase(enum pst_alive_phase before);
 /* Marks a call that blocks until all ranks have made it. Call this with true
  * before that call, and with false after it. */
-void pst_alive_mark_collective(bool meets);
+void pst_alive_mark_collective(bool collective);
 /* Reports a finished piece of work. */
 void pst_alive_record_progress(void);
 /* Reports progress like pst_alive_record_progress, in loops over files and
@@ -130,9 +130,9 @@ double pst_alive_limit(void);
 #define PST_AWAKE_GAP 1.0
 
 struct pst_awake {
-    double last;  /* time of the last call; 0: none yet */
-    double now;   /* seconds in which the process ran */
-    double slept; /* seconds stopped before the last call */
+    double last;      /* time of the last call; 0: none yet */
+    double now;       /* seconds in which the process ran */
+    double stopped_s; /* seconds stopped before the last call */
 };
 
 void pst_awake_update(struct pst_awake *awake, double clock);

@@ -48,7 +48,7 @@ static void add_tokens(struct range *r, const struct pst_data *d,
     const struct pst_data_source *source = &d->sources[sample.source];
     const struct pst_data_supply *supply =
         pst_data_supply_of(d, sample.source, in);
-    const uint64_t end = PST_MIN(sample.row + d->seq_len + 1, supply->there);
+    const uint64_t end = PST_MIN(sample.row + d->seq_len + 1, supply->n_items);
     size_t k = pst_data_shard_of(source, supply, sample.row);
 
     for (uint64_t token = sample.row; token < end; k++) {

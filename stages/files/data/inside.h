@@ -66,7 +66,7 @@ struct pst_data_shard {
 
 /* The rows or tokens that a source has for one input. */
 struct pst_data_supply {
-    uint64_t there; /* number of rows or tokens */
+    uint64_t n_items; /* number of rows or tokens */
     /* per file: number of its first row or token; then `there` */
     uint64_t *first;
     struct pst_stream stream;

@@ -212,7 +212,7 @@ static void keep_unit(struct pst_data *d, uint64_t unit)
     for (size_t i = 0; i < d->n; i++)
         if (d->inputs[i].from == PST_DATA_FROM_ROWS &&
             (!scale_rows(d, 0, &d->inputs[i], unit, &n) || n == 0 ||
-             d->sources[0].supplies[i].there % n != 0))
+             d->sources[0].supplies[i].n_items % n != 0))
             return; /* the position is of another file */
     for (size_t i = 0; i < d->n; i++)
         if (d->inputs[i].from == PST_DATA_FROM_ROWS &&

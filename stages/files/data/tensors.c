@@ -209,9 +209,9 @@ static enum pst_status count_shard(struct pst_data *d,
 
         if (status != PST_OK)
             return status;
-        supply->first[k] = supply->there;
-        supply->there += rows;
-        supply->first[k + 1] = supply->there;
+        supply->first[k] = supply->n_items;
+        supply->n_items += rows;
+        supply->first[k + 1] = supply->n_items;
         if (in->from != PST_DATA_FROM_ROWS)
             continue;
         if (d->first == NULL)
@@ -241,7 +241,7 @@ static enum pst_status check_whole(const struct pst_data *d,
 {
     for (size_t i = 0; i < d->n; i++) {
         const struct pst_data_column *in = &d->inputs[i];
-        const uint64_t there = source->supplies[i].there;
+        const uint64_t there = source->supplies[i].n_items;
 
         if (in->from == PST_DATA_FROM_ROWS && there % in->rows != 0)
             return pst_diag_set(diag, PST_E_DATA_SHAPE,
@@ -259,7 +259,7 @@ static enum pst_status check_units(const struct pst_data *d,
                                    struct pst_diag *diag)
 {
     const struct pst_data_column *first = d->first;
-    const uint64_t there = pst_data_supply_of(d, 0, first)->there;
+    const uint64_t there = pst_data_supply_of(d, 0, first)->n_items;
 
     if (d->n_sources > 1)
         return pst_diag_set(diag, PST_E_DATA_LIST,
@@ -298,7 +298,7 @@ static void count_samples(struct pst_data *d)
     const unsigned n = d->step.microbatches;
 
     for (unsigned k = 0; k < d->n_sources && d->first != NULL; k++)
-        d->samples += pst_data_supply_of(d, k, d->first)->there;
+        d->samples += pst_data_supply_of(d, k, d->first)->n_items;
     if (d->first == NULL)
         d->samples = rows_unread(d);
     d->step_rows = d->first ? pst_data_rows_before(d, d->first, n) : d->samples;

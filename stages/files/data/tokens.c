@@ -280,10 +280,10 @@ static enum pst_status open_source(struct pst_data_source *source, size_t width,
 
         if (status != PST_OK)
             return status;
-        supply->first[i] = supply->there;
-        supply->there += n;
+        supply->first[i] = supply->n_items;
+        supply->n_items += n;
     }
-    supply->first[source->n] = supply->there;
+    supply->first[source->n] = supply->n_items;
     return PST_OK;
 }
 
@@ -293,7 +293,7 @@ static enum pst_status count_samples(struct pst_data *d,
                                      struct pst_diag *diag)
 {
     const struct pst_data_supply *supply = &source->supplies[0];
-    uint64_t there = supply->there;
+    uint64_t there = supply->n_items;
 
     if (there > 0 && pst_data_targets(d) >= 0)
         there--; /* the last token can only be a target */

@@ -132,12 +132,12 @@ int64_t pst_json_integer(const struct pst_json *json)
 
 bool pst_json_true(const struct pst_json *json)
 {
-    return pst_json_is(json, PST_JSON_BOOL) && json->yes;
+    return pst_json_is(json, PST_JSON_BOOL) && json->boolean;
 }
 
 bool pst_json_false(const struct pst_json *json)
 {
-    return pst_json_is(json, PST_JSON_BOOL) && !json->yes;
+    return pst_json_is(json, PST_JSON_BOOL) && !json->boolean;
 }
 
 bool pst_json_double(const struct pst_json *json, double *ret)

@@ -35,7 +35,7 @@ struct pst_json {
     union {
         int64_t integer;
         double real;
-        bool yes;
+        bool boolean;
         const char *text;
         /* elements, or members in the order of the text */
         const struct pst_json *at;

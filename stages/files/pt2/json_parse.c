@@ -311,7 +311,7 @@ static bool read_word(struct parser *s, struct pst_json *ret)
         const char *text;
         struct pst_json json;
     } words[] = {
-        {"true", {.kind = PST_JSON_BOOL, .yes = true}},
+        {"true", {.kind = PST_JSON_BOOL, .boolean = true}},
         {"false", {.kind = PST_JSON_BOOL}},
         {"null", {.kind = PST_JSON_NULL}},
     };

@@ -335,7 +335,7 @@ static enum pst_status assign(struct maker *m)
             status = add_group(m, mask);
         if (status != PST_OK)
             break;
-        m->ret->of[i] = (unsigned char)g;
+        m->ret->group_of[i] = (unsigned char)g;
         if (p->kind == PST_VALUE_PARAM && p->requires_grad)
             status = pst_optim_fits(&m->ret->all.at[g].options, p->fqn,
                                     &p->meta, p->is_complex, m->diag);
@@ -391,8 +391,8 @@ enum pst_status pst_groups_make(struct pst_groups *ret,
     pst_arena_init(&ret->arena, TAG);
     pst_map_init(&m.types, TAG);
     pst_map_init(&m.tables, TAG);
-    ret->of = pst_arena_alloc(&ret->arena, plan->params.n + 1);
-    if (ret->of == NULL)
+    ret->group_of = pst_arena_alloc(&ret->arena, plan->params.n + 1);
+    if (ret->group_of == NULL)
         status = pst_diag_nomem(diag, plan->params.n + 1);
     if (status == PST_OK)
         status = pst_rules_read(
@@ -413,7 +413,7 @@ enum pst_status pst_groups_make(struct pst_groups *ret,
 
 void pst_groups_fini(struct pst_groups *groups)
 {
-    if (groups->of == NULL)
+    if (groups->group_of == NULL)
         return;
     pst_vec_fini(&groups->all);
     pst_arena_fini(&groups->arena);

@@ -50,7 +50,7 @@ struct pst_group {
 struct pst_groups {
     struct pst_arena arena;
     struct PST_VEC(struct pst_group) all; /* at least one */
-    unsigned char *of; /* index in `all`, per parameter of the plan */
+    unsigned char *group_of; /* index in `all`, per parameter of the plan */
 };
 
 /* Makes the groups of options->groups, with options->no_decay ("A,B") as a

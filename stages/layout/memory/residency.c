@@ -370,7 +370,7 @@ static void set_sizes(struct maker *m)
         const struct pst_flat_part *p = &m->layout->flats.parts.at[i];
         const int bucket = m->toucher.bucket_of[p->flat];
 
-        if (bucket >= 0 && m->layout->flats.all.at[p->flat].alone)
+        if (bucket >= 0 && m->layout->flats.all.at[p->flat].single_use)
             m->blocks[2 * bucket + 1].param = p->param;
     }
 }

@@ -146,7 +146,7 @@ static enum pst_status check_none_gathered(const struct checker *c, int stage)
         if (c->states[i] == SHARDED ||
             (stage >= 0 &&
              ((int)b->stage != stage ||
-              c->layout->flats.all.at[b->flat].alone /* other stages */)))
+              c->layout->flats.all.at[b->flat].single_use /* other stages */)))
             continue;
         return report_violation(
             c, i, 0,

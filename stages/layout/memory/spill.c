@@ -177,7 +177,8 @@ static enum pst_status add_job(struct spiller *s, bool in, unsigned use,
                                size_t slot, uint32_t issue, uint32_t need)
 {
     const struct pst_spill_job job = {.in = in,
-                                      .trip = s->trip[in ? s->prev[use] : use],
+                                      .round_trip =
+                                          s->trip[in ? s->prev[use] : use],
                                       .stage = s->stage,
                                       .region = s->region,
                                       .microbatch = s->mb[use],
@@ -353,12 +354,12 @@ static enum pst_status find_outside(struct pst_layout *l, unsigned stage,
         job->bytes = size;
         l->memory.moved = pst_size_add(l->memory.moved, size);
         if (job->in) {
-            job->place = trips[job->trip];
+            job->place = trips[job->round_trip];
             if (!pst_vec_push(PST_TAG_EXEC, &free, job->place))
                 status = pst_diag_nomem(diag, sizeof(job->place));
         } else {
             job->place = free.n > 0 ? free.at[--free.n] : l->spills.n_outside++;
-            trips[job->trip] = job->place;
+            trips[job->round_trip] = job->place;
         }
         job->outside = begin + (job->place - first) * each;
     }

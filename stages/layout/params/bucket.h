@@ -15,10 +15,10 @@
 struct pst_bucket {
     unsigned stage, flat; /* flat: index in layout->flats.all */
     enum pst_dtype dtype;
-    int64_t numel, unit; /* as in struct pst_flat */
-    unsigned turn;       /* as in struct pst_flat */
-    bool shared;         /* each replica updates a shard of it (role.h) */
-    bool scatters;       /* its gradients are reduced in each microbatch */
+    int64_t numel, unit;  /* as in struct pst_flat */
+    unsigned first_owner; /* as in struct pst_flat */
+    bool shared;          /* each replica updates a shard of it (role.h) */
+    bool scatters;        /* its gradients are reduced in each microbatch */
     /* The bucket has values but no gradients: their sums come from other ranks,
      * or there is no training. */
     bool gathers;

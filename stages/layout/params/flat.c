@@ -89,11 +89,11 @@ static enum pst_status find_flat(struct maker *m, unsigned param,
     struct pst_flats *f = m->flats;
     const struct pst_flat new = {.stage = stage,
                                  .dtype = dtype,
-                                 .alone = alone,
+                                 .single_use = alone,
                                  .unit = whole
                                              ? PST_MAX(pst_meta_numel(meta), 1)
                                              : unit_of(m, meta, rows),
-                                 .turn = whole ? m->owners[param] : 0};
+                                 .first_owner = whole ? m->owners[param] : 0};
     const int open = m->open[stage];
 
     if (!alone && !rows && open >= 0 && f->all.at[open].dtype == dtype &&
@@ -294,7 +294,8 @@ void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,
     part = &flats->parts.at[at];
     flat = &flats->all.at[part->flat];
     pst_flat_share(flat->numel, flat->unit, n,
-                   pst_flat_share_number(flat->turn, n, k), &begin, &numel);
+                   pst_flat_share_number(flat->first_owner, n, k), &begin,
+                   &numel);
     end = PST_MIN(begin + numel, part->begin + part->numel);
     begin = PST_MAX(begin, part->begin);
     *ret_begin = PST_MIN(begin - part->begin, part->numel);

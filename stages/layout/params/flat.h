@@ -37,11 +37,11 @@
 struct pst_flat {
     unsigned stage;
     enum pst_dtype dtype;
-    bool alone; /* holds one use of one parameter */
+    bool single_use; /* holds one use of one parameter */
     /* numel: elements, with padding between parameters; unit: shards are
      * multiples of that many elements */
     int64_t numel, unit;
-    unsigned turn; /* the first share is that of owner `turn` */
+    unsigned first_owner; /* the first share is that of this owner */
 };
 
 /* One use of a parameter: `numel` elements of the flat from `begin` on. */

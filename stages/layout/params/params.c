@@ -33,8 +33,8 @@ static enum pst_status add_bucket(struct pst_layout_maker *m,
     const unsigned n = m->role->options.replicas;
 
     pst_flat_share(b.numel, b.unit, n,
-                   pst_flat_share_number(b.turn, n, m->role->replica), &b.begin,
-                   &b.n);
+                   pst_flat_share_number(b.first_owner, n, m->role->replica),
+                   &b.begin, &b.n);
     return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(b));
@@ -65,7 +65,7 @@ static enum pst_status layout_buckets(struct pst_layout_maker *m)
                                        .dtype = f->dtype,
                                        .numel = f->numel,
                                        .unit = f->unit,
-                                       .turn = f->turn,
+                                       .first_owner = f->first_owner,
                                        .gathers = !m->role->options.train});
     }
     for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
@@ -181,7 +181,7 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
                    .dtype = PST_F32,
                    .numel = first->numel,
                    .unit = l->flats.all.at[first->flat].unit,
-                   .turn = l->flats.all.at[first->flat].turn,
+                   .first_owner = l->flats.all.at[first->flat].first_owner,
                    .gathers = true,
                    .shared = true,
                    .scatters = pst_role_scatters(m->role, index)}) != PST_OK)

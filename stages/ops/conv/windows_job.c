@@ -42,7 +42,7 @@ struct pst_windows pst_windows_of(const struct pst_windows_job *j,
 
     if (j->picked) {
         ret.weights = p->weight_of;
-        ret.apart = j->plan.row_step;
+        ret.row_stride = j->plan.row_step;
     }
     if (j->flat) {
         ret.count[0] = ret.count[1] = 1;

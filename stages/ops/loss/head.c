@@ -191,8 +191,8 @@ struct pst_head pst_head_describe(const struct pst_call *c)
         .cap = a[CAP].f,
         .mask = a[MASK].kind == PST_ARG_VALUE ? &in[MASK] : NULL,
         .z_reduction = a[Z_REDUCTION].i,
-        .arriving = first > 0 ? &c->in[0] : NULL,
-        .arriving_z =
+        .loss_grad = first > 0 ? &c->in[0] : NULL,
+        .z_grad =
             first > 0 && c->args[1].kind == PST_ARG_VALUE ? &c->in[1] : NULL};
 
     h.targets.n = h.rows;
@@ -343,9 +343,9 @@ static void head_ref(const struct pst_call *c)
     const bool mean = h.targets.reduction == PST_REDUCE_MEAN;
     const double divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
     const double g =
-        h.arriving != NULL ? element_at(h.arriving, 0) / divisor : 0.0;
-    const double gz = h.arriving_z != NULL
-                          ? element_at(h.arriving_z, 0) / pst_head_z_divisor(&h)
+        h.loss_grad != NULL ? element_at(h.loss_grad, 0) / divisor : 0.0;
+    const double gz = h.z_grad != NULL
+                          ? element_at(h.z_grad, 0) / pst_head_z_divisor(&h)
                           : 0.0;
     double sum = 0.0, z = 0.0;
 
@@ -360,7 +360,7 @@ static void head_ref(const struct pst_call *c)
             sum += row_loss(&h, &r);
         if (r.mask != 0.0)
             z += r.mask * (r.max + r.log_sum) * (r.max + r.log_sum);
-        if (h.arriving != NULL)
+        if (h.loss_grad != NULL)
             row_gradient(&h, g, gz, &r);
         if (h.dx != NULL)
             store_dx(&h, i, r.y);

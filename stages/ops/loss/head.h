@@ -31,7 +31,7 @@ struct pst_head {
     int64_t z_reduction;            /* as of the loss; 0: z is not wanted */
     /* gradients of the loss (NULL: no gradients are wanted) and of z (NULL: 0)
      */
-    const struct pst_operand *arriving, *arriving_z;
+    const struct pst_operand *loss_grad, *z_grad;
     /* results; NULL: not computed */
     struct pst_operand *loss, *z, *dx, *dweight, *dbias;
 };

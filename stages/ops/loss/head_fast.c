@@ -66,8 +66,8 @@ bool pst_head_fits(const struct pst_call *c)
 
     return h.rows > 0 && h.classes > 0 && h.depth > 0 &&
            h.weight->meta->dtype == PST_F32 &&
-           (h.arriving == NULL || h.arriving->meta->dtype == PST_F32) &&
-           (h.arriving_z == NULL || h.arriving_z->meta->dtype == PST_F32);
+           (h.loss_grad == NULL || h.loss_grad->meta->dtype == PST_F32) &&
+           (h.z_grad == NULL || h.z_grad->meta->dtype == PST_F32);
 }
 
 /* --- one row -------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static void run_logits(const struct job *j, int64_t i, int64_t y, float *x,
     float log_sum;
 
     j->squares[i] = 0.0f;
-    if (m == 0.0f && h->arriving != NULL) {
+    if (m == 0.0f && h->loss_grad != NULL) {
         j->losses[i] = row_gradient(j, x, y, g);
         return;
     }
@@ -141,7 +141,7 @@ static void run_logits(const struct job *j, int64_t i, int64_t y, float *x,
         return;
     log_sum = j->loops->loss->log_sum(h->classes, x);
     j->squares[i] = m * log_sum * log_sum;
-    if (h->arriving != NULL)
+    if (h->loss_grad != NULL)
         row_gradient_z(j, x, y, g, gz * 2.0f * m * log_sum);
 }
 
@@ -156,29 +156,29 @@ static void run_row(const struct job *j, int64_t i, float g, float gz,
 
     if (y < 0 && pst_head_mask(h, i) == 0.0) {
         j->losses[i] = j->squares[i] = 0.0f;
-        for (int64_t k = 0; k < n && h->arriving != NULL; k++)
+        for (int64_t k = 0; k < n && h->loss_grad != NULL; k++)
             x[k] = 0.0f;
         return;
     }
     if (cap != 0.0f || scale != 1.0f)
         j->loops->loss->capped(n, scale, cap, x);
-    for (int64_t k = 0; k < n && cap != 0.0f && h->arriving != NULL; k++)
+    for (int64_t k = 0; k < n && cap != 0.0f && h->loss_grad != NULL; k++)
         capped[k] = x[k];
     run_logits(j, i, y, x, g, gz);
-    if (h->arriving != NULL && (cap != 0.0f || scale != 1.0f))
+    if (h->loss_grad != NULL && (cap != 0.0f || scale != 1.0f))
         j->loops->loss->capped_grad(n, scale, cap, capped, x);
 }
 
 static void rows_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
-    const struct pst_operand *arriving = j->h->arriving;
-    const struct pst_operand *z = j->h->arriving_z;
+    const struct pst_operand *loss_grad = j->h->loss_grad;
+    const struct pst_operand *z = j->h->z_grad;
     float g = 0.0f, gz = 0.0f;
     int64_t begin, end;
 
-    if (arriving != NULL)
-        g = (float)((double)*(const float *)arriving->data / j->divisor);
+    if (loss_grad != NULL)
+        g = (float)((double)*(const float *)loss_grad->data / j->divisor);
     if (z != NULL)
         gz =
             (float)((double)*(const float *)z->data / pst_head_z_divisor(j->h));
@@ -340,7 +340,7 @@ static void run_chunk(struct job *j)
     pst_pool_run(j->c->pool, rows_part, j);
     if (h->dbias != NULL)
         pst_pool_run(j->c->pool, bias_part, j);
-    if (j->rounds && h->arriving != NULL)
+    if (j->rounds && h->loss_grad != NULL)
         round_all(j, (j->end - j->at) * h->classes, j->logits, j->grad);
     if (h->dx != NULL) {
         p = dx_product(j);
@@ -395,7 +395,7 @@ static void plan_rounded(struct job *j, char *base, unsigned threads)
 
     j->x = reserve(j, base, (size_t)(h->rows * h->depth) * size);
     j->weight = reserve(j, base, (size_t)(h->classes * h->depth) * size);
-    if (h->arriving != NULL)
+    if (h->loss_grad != NULL)
         j->grad = reserve(j, base, (size_t)(chunk * h->classes) * size);
     if (!j->bf16)
         return;
@@ -416,7 +416,7 @@ static void plan_scratch(struct job *j, char *base, unsigned threads)
     j->logits = reserve(j, base, (size_t)chunk_of(h) * row);
     j->losses = reserve(j, base, (size_t)h->rows * sizeof(float));
     j->squares = reserve(j, base, (size_t)h->rows * sizeof(float));
-    if (h->cap > 0.0 && h->arriving != NULL)
+    if (h->cap > 0.0 && h->loss_grad != NULL)
         j->capped = reserve(j, base, threads * row);
     j->x = h->x->data;
     j->weight = h->weight->data;

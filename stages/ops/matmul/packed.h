@@ -43,7 +43,7 @@ struct pst_windows {
     /* If not NULL: element of A at row i and tap p is a[weights[p] + i *
      * apart]. */
     const int64_t *weights;
-    int64_t apart;
+    int64_t row_stride;
 };
 
 /* GEMM with one instruction set (simd/gemm.c); scratch: PST_PACKED_SCRATCH

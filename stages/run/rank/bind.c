@@ -32,7 +32,7 @@ static void extend_reach(struct binder *b, const unsigned char *end)
     const size_t used =
         pst_mem_round((size_t)(end - b->binding->device->mem.base));
 
-    b->x->reach = PST_MAX(b->x->reach, used);
+    b->x->arena_end = PST_MAX(b->x->arena_end, used);
 }
 
 static unsigned char *address_of(const struct binder *b, struct pst_loc loc)
@@ -422,19 +422,18 @@ static enum pst_status set_waits(struct binder *b)
         &b->binding->layout->stages[copies ? x->a.peer_stage : x->a.stage];
     const int *slot = copies ? x->peer_slot : x->slot;
 
-    x->leaving =
-        pst_arena_calloc(b->binding->heap, x->n_takes + 1, sizeof(*x->leaving));
-    if (x->leaving == NULL)
-        return pst_diag_nomem(b->binding->diag,
-                              x->n_takes * sizeof(*x->leaving));
+    x->sends =
+        pst_arena_calloc(b->binding->heap, x->n_takes + 1, sizeof(*x->sends));
+    if (x->sends == NULL)
+        return pst_diag_nomem(b->binding->diag, x->n_takes * sizeof(*x->sends));
     for (unsigned i = 0; i < x->n_takes; i++) {
         const unsigned k = x->takes[i];
 
-        x->leaving[x->n_leaving++] =
+        x->sends[x->n_sends++] =
             pst_counter_leaving(counters, &stage->pools[k], slot[k]);
     }
     if (x->a.kind <= PST_ACT_W)
-        x->arriving = pst_counter_arriving(
+        x->receives = pst_counter_arriving(
             counters, x->a.stage, x->a.kind != PST_ACT_F, x->a.microbatch);
     return PST_OK;
 }

@@ -11,11 +11,11 @@ static bool blocks_action(const struct pst_rank *r, const struct pst_message *m)
     const struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
 
     if (x->a.kind == PST_ACT_REDUCE)
-        return m->counter == &r->reductions.waiting || m->then != NULL;
-    if (x->arriving != NULL && m->counter == x->arriving)
+        return m->counter == &r->reductions.waiting || m->on_done != NULL;
+    if (x->receives != NULL && m->counter == x->receives)
         return true;
-    for (unsigned i = 0; i < x->n_leaving; i++)
-        if (m->counter == x->leaving[i])
+    for (unsigned i = 0; i < x->n_sends; i++)
+        if (m->counter == x->sends[i])
             return true;
     return false;
 }

@@ -205,7 +205,7 @@ bool pst_rank_is_done(const struct pst_rank *r)
 
 uint64_t pst_rank_moves(const struct pst_rank *r)
 {
-    return atomic_load_explicit(&r->signs.moves, memory_order_relaxed);
+    return atomic_load_explicit(&r->signs.work_done, memory_order_relaxed);
 }
 
 const struct pst_decision *pst_rank_decision(const struct pst_rank *r)

@@ -107,7 +107,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
     const struct pst_rank_stage *stage = &r->plan.layout.stages[a->stage];
 
     for (unsigned i = begin; i < end; i++) {
-        if (l->at[i].elsewhere)
+        if (l->at[i].computed_elsewhere)
             continue;
         pst_thread_node = &l->at[i].node;
         if (pst_fault_is_set())
@@ -290,7 +290,7 @@ static enum pst_status run_instrs(struct pst_rank *r,
         return status;
     }
     r->step.instr = 0;
-    r->device->high_water = PST_MAX(r->device->high_water, x->reach);
+    r->device->high_water = PST_MAX(r->device->high_water, x->arena_end);
     return PST_OK;
 }
 
@@ -300,8 +300,8 @@ static enum pst_status run_instrs(struct pst_rank *r,
  */
 static bool is_leaving(const struct pst_rank_action *x)
 {
-    for (unsigned i = 0; i < x->n_leaving; i++)
-        if (*x->leaving[i] > 0)
+    for (unsigned i = 0; i < x->n_sends; i++)
+        if (*x->sends[i] > 0)
             return true;
     return false;
 }
@@ -310,7 +310,7 @@ static bool is_leaving(const struct pst_rank_action *x)
  * writes are not being sent. */
 static bool is_ready(const struct pst_rank_action *x)
 {
-    return *x->arriving == 0 && !is_leaving(x);
+    return *x->receives == 0 && !is_leaving(x);
 }
 
 static void end_wait(struct pst_rank *r)

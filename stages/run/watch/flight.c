@@ -207,7 +207,7 @@ void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
     r->peer = -1;
     r->kind = (uint8_t)kind;
     r->sends = 0;
-    r->looked = 0;
+    r->last_poll = 0;
     set_record_number(r, ++f->seq);
     f->now = r;
 }
@@ -223,7 +223,7 @@ void pst_flight_waits(struct pst_flight *f, int peer, bool sends)
         return;
     f->now->peer = peer;
     f->now->sends = sends;
-    f->now->looked = f->offset + pst_now();
+    f->now->last_poll = f->offset + pst_now();
 }
 
 void pst_flight_end(struct pst_flight *f)

@@ -30,7 +30,7 @@ struct pst_flight_record {
     uint8_t kind;  /* enum pst_action_kind, or from PST_FLIGHT_END on */
     uint8_t sends; /* 1: that message is sent to the peer; 0: received */
     uint8_t pad[2];
-    double looked; /* seconds since 1970 at the last poll of that message */
+    double last_poll; /* seconds since 1970 at the last poll of that message */
 };
 _Static_assert(sizeof(struct pst_flight_record) == 56, "part of a format");
 

@@ -64,7 +64,7 @@ struct pst_pulse {
     unsigned n_others;
     struct pst_awake awake;
     double next_poll, next_beat;
-    double slept; /* pst_alive_stopped_seconds() at the last detect_stop */
+    double stopped_s; /* pst_alive_stopped_seconds() at the last detect_stop */
     /* moves: progress of this process at the last detect_stop; sum: progress
      * of all ranks. */
     uint64_t moves, sum;
@@ -142,7 +142,7 @@ static void send_own_beat(struct pst_pulse *p, double clock)
         .stage = state.place.stage,
         .microbatch = state.place.microbatch,
         .step = state.place.step,
-        .moves = state.moves,
+        .moves = state.work_done,
         .sum = p->sum,
     };
 
@@ -190,7 +190,7 @@ static void receive_beats(struct pst_pulse *p)
 
 static void update_progress(struct pst_pulse *p)
 {
-    uint64_t sum = pst_alive_state().moves;
+    uint64_t sum = pst_alive_state().work_done;
 
     for (unsigned i = 0; i < p->n_others; i++)
         sum += p->rank == 0 ? p->others[i].beat.moves : p->others[i].beat.sum;
@@ -216,15 +216,15 @@ static void restart_limits(struct pst_pulse *p, double late)
  * meanwhile was not stopped, unless the daemon's timer has detected it. */
 static void detect_stop(struct pst_pulse *p)
 {
-    const uint64_t moves = pst_alive_state().moves;
-    const double slept = pst_alive_stopped_seconds();
-    double late = slept - p->slept;
+    const uint64_t moves = pst_alive_state().work_done;
+    const double stopped_s = pst_alive_stopped_seconds();
+    double late = stopped_s - p->stopped_s;
 
-    if (p->awake.slept > 0 && moves == p->moves)
-        late = PST_MAX(late, p->awake.slept);
-    if (p->awake.slept > 0 || late > 0)
+    if (p->awake.stopped_s > 0 && moves == p->moves)
+        late = PST_MAX(late, p->awake.stopped_s);
+    if (p->awake.stopped_s > 0 || late > 0)
         restart_limits(p, PST_MIN(late, MAX_LATE));
-    p->slept = slept;
+    p->stopped_s = stopped_s;
     p->moves = moves;
 }
 
@@ -453,7 +453,7 @@ enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,
     }
     for (unsigned i = 0; i < p->n_others; i++)
         p->others[i].beat.stage = -1;
-    p->slept = pst_alive_stopped_seconds();
+    p->stopped_s = pst_alive_stopped_seconds();
     p->sent_phase = PST_N_ALIVE;
     t->pulse = p;
     if (!has_no_peers(p))

@@ -67,7 +67,7 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
     if (pulse != NULL && !engine->transport->ops->one_process)
         return PST_OK;
     pst_awake_update(&engine->awake, pst_now());
-    if (engine->awake.slept > 0)
+    if (engine->awake.stopped_s > 0)
         engine->awake.now = 0;
     if (engine->grid->options.watchdog <= 0 ||
         engine->awake.now <

@@ -270,13 +270,13 @@ static enum pst_status alloc_tables(struct pst_caster *c)
     const size_t n = c->graph->values.n;
 
     c->n_values = n;
-    c->was = pst_arena_calloc(arena, n + 1, sizeof(*c->was));
+    c->old_dtype = pst_arena_calloc(arena, n + 1, sizeof(*c->old_dtype));
     c->now = pst_arena_calloc(arena, n + 1, sizeof(*c->now));
     c->targets = pst_arena_calloc(arena, n + 1, sizeof(*c->targets));
-    if (c->was == NULL || c->now == NULL || c->targets == NULL)
+    if (c->old_dtype == NULL || c->now == NULL || c->targets == NULL)
         return pst_diag_nomem(c->diag, n);
     for (size_t i = 0; i < n; i++)
-        c->was[i] = c->graph->values.at[i]->meta.dtype;
+        c->old_dtype[i] = c->graph->values.at[i]->meta.dtype;
     pst_build_init(&c->build, c->graph, c->diag);
     return PST_OK;
 }

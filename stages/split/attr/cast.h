@@ -25,7 +25,7 @@ struct pst_caster {
     struct pst_build build;
     /* number of original values; the next three are by their ids */
     size_t n_values;
-    enum pst_dtype *was;             /* original dtype of the value */
+    enum pst_dtype *old_dtype;       /* original dtype of the value */
     struct pst_value **now;          /* value that replaces it, or NULL */
     struct pst_cast_target *targets; /* how the value is cast, if it is state */
     struct pst_cast_counts counts;

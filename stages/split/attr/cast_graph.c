@@ -57,7 +57,7 @@ static void convert_operand(void *ctx, struct pst_value **slot, unsigned arg)
     struct pst_caster *c = o->c;
     struct pst_value *v = *slot;
     const enum pst_dtype was =
-        v->id < c->n_values ? c->was[v->id] : v->meta.dtype;
+        v->id < c->n_values ? c->old_dtype[v->id] : v->meta.dtype;
     const struct pst_cast_target *t;
 
     (void)arg;
@@ -137,13 +137,13 @@ static enum pst_status check_results(struct pst_caster *c,
     for (unsigned k = 0; k < node->n_outs; k++) {
         struct pst_value *out = node->outs[k], *back;
 
-        if (out->meta.dtype == c->was[out->id])
+        if (out->meta.dtype == c->old_dtype[out->id])
             continue;
         if (c->model->writes)
             pst_cast_add_site(c, node);
         if (out->version_of == NULL)
             continue;
-        back = convert_value(c, node, out, c->was[out->id]);
+        back = convert_value(c, node, out, c->old_dtype[out->id]);
         if (back == NULL)
             return c->build.status;
         back->version_of = out->version_of;

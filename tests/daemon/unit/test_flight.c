@@ -123,7 +123,7 @@ static void finds_who_stands_still(void **state)
                     .seq = 1,
                     .begin = 10 + i,
                     .peer = (int32_t)((i + 1) % n),
-                    .looked = i == still ? 14 : 20 + .1 * i};
+                    .last_poll = i == still ? 14 : 20 + .1 * i};
                 logs[i] = (struct pst_flight_log){
                     .rank = i, .ranks = n, .n = 1, .at = &at[i]};
             }
@@ -131,7 +131,7 @@ static void finds_who_stands_still(void **state)
             assert_int_equal(v.rank, still);
             assert_int_equal(v.waiter, (still + n - 1) % n);
             assert_false(v.cycle);
-            assert_true(v.still > 5 && v.still < 7);
+            assert_true(v.idle_s > 5 && v.idle_s < 7);
             pstctl_print_blamed(&v, logs, &text);
             assert_non_null(strstr(text.text, "has looked for no message"));
             pst_str_fini(&text);

@@ -272,7 +272,7 @@ static void pages_keep_items_whole(void **state)
     pstctl_top_init(v);
     (void)snprintf(v->job, sizeof(v->job), "night");
     (void)snprintf(v->state, sizeof(v->state), "training");
-    v->there = v->rank[0].there = true;
+    v->answers = v->rank[0].answers = true;
     v->ranks = 1;
     v->step = 80;
     v->steps = 480;

@@ -24,7 +24,7 @@ struct pst_lane_args {
     const struct pst_target *target;
     struct pst_arg *at; /* in the order of the schema */
     unsigned n;
-    const struct pst_vmap_lanes **of; /* lanes of argument i; NULL: none */
+    const struct pst_vmap_lanes **lanes; /* lanes of argument i; NULL: none */
     const struct pst_vmap_lanes *
         *item; /* lanes of tensor k in the only list; NULL: none */
 };

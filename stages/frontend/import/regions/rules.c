@@ -160,7 +160,7 @@ static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
         args[n] = a->at[i];
         if (args[n].kind == PST_ARG_VALUE) {
             seen[n] = *args[n].value;
-            seen[n].meta.rank -= lanes_of(a->of[i]);
+            seen[n].meta.rank -= lanes_of(a->lanes[i]);
             args[n].value = &seen[n];
         }
         n++;
@@ -180,14 +180,14 @@ static struct pst_value *apply_elementwise(struct pst_import *import,
 
     for (unsigned i = 0; i < a->n; i++)
         if (a->at[i].kind == PST_ARG_VALUE)
-            rank =
-                PST_MAX(rank, a->at[i].value->meta.rank - lanes_of(a->of[i]));
+            rank = PST_MAX(rank,
+                           a->at[i].value->meta.rank - lanes_of(a->lanes[i]));
     for (unsigned i = 0; i < a->n; i++) {
         struct pst_value *v = a->at[i].value;
 
         if (a->at[i].kind != PST_ARG_VALUE)
             continue;
-        v = align_lanes(import, v, a->of[i], all, rank);
+        v = align_lanes(import, v, a->lanes[i], all, rank);
         if (v != NULL && rule != EACH && i >= first && v->meta.dtype != dtype)
             v = pst_emit(&import->build, &pst_op__to_copy,
                          PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
@@ -219,7 +219,7 @@ static struct pst_value *apply_along_dim(struct pst_import *import,
 
     if (dim == NULL)
         return NULL;
-    lanes = lanes_of(a->of[0]);
+    lanes = lanes_of(a->lanes[0]);
     own = a->at[0].value->meta.rank - lanes;
     if (dim->kind == PST_ARG_INT) {
         if (!shift_dim(&dim->i, lanes, own))
@@ -245,7 +245,7 @@ static struct pst_value *apply_along_dim(struct pst_import *import,
 static struct pst_value *apply_unsqueeze(struct pst_import *import,
                                          const struct pst_lane_args *a)
 {
-    const unsigned lanes = lanes_of(a->of[0]);
+    const unsigned lanes = lanes_of(a->lanes[0]);
     const int64_t rank = a->at[0].value->meta.rank - lanes + 1;
     int64_t dim = a->at[1].i;
 
@@ -261,7 +261,7 @@ static struct pst_value *apply_expand(struct pst_import *import,
     struct pst_build *b = &import->build;
     struct pst_extent size[PST_MAX_RANK];
     struct pst_value *v = a->at[0].value;
-    const unsigned lanes = lanes_of(a->of[0]), n = a->at[1].n;
+    const unsigned lanes = lanes_of(a->lanes[0]), n = a->at[1].n;
     unsigned own = v->meta.rank - lanes;
 
     if (n < own || lanes + n > PST_MAX_RANK)
@@ -330,7 +330,7 @@ static struct pst_value *apply_index(struct pst_import *import,
                                      const struct pst_lane_args *a,
                                      const struct pst_vmap_lanes *all)
 {
-    const struct pst_vmap_lanes *own = a->of[0];
+    const struct pst_vmap_lanes *own = a->lanes[0];
     const unsigned n_own = lanes_of(own);
     struct pst_value *list[PST_MAX_RANK] = {NULL}, *self, *v;
     unsigned order[PST_MAX_RANK], n = 0, before, at;
@@ -389,7 +389,7 @@ struct pst_value *pst_import_apply_rule(struct pst_import *import,
         (rule == UNSQUEEZES && a->at[1].kind != PST_ARG_INT))
         return NULL;
     for (unsigned i = 0; i < a->n; i++)
-        if (!join_lanes(ret, a->of[i]))
+        if (!join_lanes(ret, a->lanes[i]))
             return NULL;
     for (unsigned k = 0; rule == INDEXES && k < a->at[1].n; k++)
         if (!join_lanes(ret, a->item[k]))

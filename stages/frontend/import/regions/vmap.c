@@ -374,8 +374,8 @@ static enum pst_status bind_node(struct pst_import *import,
 
     ret->target = node->resolved;
     ret->n = schema->n_args;
-    ret->of = pst_arena_calloc(arena, schema->n_args, sizeof(*ret->of));
-    if (ret->of == NULL)
+    ret->lanes = pst_arena_calloc(arena, schema->n_args, sizeof(*ret->lanes));
+    if (ret->lanes == NULL)
         return pst_diag_nomem(import->diag, schema->n_args);
     status = pst_import_bind(import, scope, node, ret->target, false, &ret->at);
     for (unsigned k = 0; k < node->n_inputs && status == PST_OK; k++) {
@@ -383,7 +383,7 @@ static enum pst_status bind_node(struct pst_import *import,
         const int i = pst_import_find_arg(schema, node->inputs[k].name);
 
         if (arg->kind == PST_DOC_TENSOR && i >= 0)
-            ret->of[i] = find_lanes(scope, arg->name);
+            ret->lanes[i] = find_lanes(scope, arg->name);
         if (arg->kind != PST_DOC_TENSORS &&
             arg->kind != PST_DOC_OPTIONAL_TENSORS)
             continue;

@@ -55,7 +55,7 @@ static void pack_a_by_offset(const struct pst_windows *w, int64_t first,
                              int64_t m, int64_t mr, int64_t k, const float *a,
                              float *to)
 {
-    const int64_t *weights = w->weights + first, apart = w->apart;
+    const int64_t *weights = w->weights + first, apart = w->row_stride;
 
     for (int64_t i = 0, n; i < m; i += n, a += n * apart, to += n * LINE) {
         n = PST_MIN(mr, m - i);
@@ -273,7 +273,7 @@ static void pack_weights(const struct block *w, int64_t i, const float *a,
 
     if (w->windows != NULL && w->windows->weights != NULL)
         pack_a_by_offset(w->windows, w->p, w->m, w->mr, w->k,
-                         a + i * w->windows->apart, to);
+                         a + i * w->windows->row_stride, to);
     else
         pack_a(g->ta, w->m, w->mr, w->k, w->a, g->lda, to);
 }

@@ -9,17 +9,16 @@ enum pst_status pst_counters_init(struct pst_counters *c,
     const unsigned n = role->sched->n_stages;
 
     c->n_microbatches = role->sched->n_microbatches;
-    c->arriving = pst_arena_calloc(heap, n, sizeof(*c->arriving));
-    c->leaving =
-        pst_arena_calloc(heap, layout->n_slots + 1, sizeof(*c->leaving));
-    if (c->arriving == NULL || c->leaving == NULL)
-        return pst_diag_nomem(diag, layout->n_slots * sizeof(*c->leaving));
+    c->receives = pst_arena_calloc(heap, n, sizeof(*c->receives));
+    c->sends = pst_arena_calloc(heap, layout->n_slots + 1, sizeof(*c->sends));
+    if (c->receives == NULL || c->sends == NULL)
+        return pst_diag_nomem(diag, layout->n_slots * sizeof(*c->sends));
     for (unsigned s = 0; s < n; s++) {
         if (layout->stages[s].program == NULL)
             continue;
-        c->arriving[s] = pst_arena_calloc(heap, 2 * (size_t)c->n_microbatches,
-                                          sizeof(*c->arriving[s]));
-        if (c->arriving[s] == NULL)
+        c->receives[s] = pst_arena_calloc(heap, 2 * (size_t)c->n_microbatches,
+                                          sizeof(*c->receives[s]));
+        if (c->receives[s] == NULL)
             return pst_diag_nomem(diag, c->n_microbatches);
     }
     return PST_OK;

@@ -12,8 +12,8 @@
 struct pst_counters {
     /* Receives in flight: by stage (NULL: on another rank), then forward or
      * backward, then microbatch. */
-    unsigned **arriving;
-    unsigned *leaving; /* sends in flight, by number of the rank's slot */
+    unsigned **receives;
+    unsigned *sends; /* sends in flight, by number of the rank's slot */
     unsigned n_microbatches;
 };
 
@@ -27,7 +27,7 @@ static inline unsigned *pst_counter_arriving(const struct pst_counters *c,
                                              int stage, bool backward,
                                              int microbatch)
 {
-    return &c->arriving[stage][(backward ? c->n_microbatches : 0) +
+    return &c->receives[stage][(backward ? c->n_microbatches : 0) +
                                (unsigned)microbatch];
 }
 
@@ -35,7 +35,7 @@ static inline unsigned *pst_counter_leaving(const struct pst_counters *c,
                                             const struct pst_slot_pool *pool,
                                             int slot)
 {
-    return &c->leaving[pool->first + (unsigned)slot];
+    return &c->sends[pool->first + (unsigned)slot];
 }
 
 #endif

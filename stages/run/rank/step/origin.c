@@ -21,7 +21,7 @@ void pst_trace_begin(struct pst_trace *t, const struct pst_trace_order *order)
     t->n = 0;
     t->nan.order = t->inf.order = PST_ORIGIN_NONE;
     if (order != NULL)
-        t->of = *order;
+        t->order = *order;
 }
 
 bool pst_trace_wants(const struct pst_trace *t,
@@ -30,10 +30,10 @@ bool pst_trace_wants(const struct pst_trace *t,
 {
     if (!t->on || t->preparing)
         return t->on;
-    if (t->of.backward)
+    if (t->order.backward)
         return a->kind != PST_ACT_F;
     return a->kind == PST_ACT_F &&
-           (int)role->first_mb + a->microbatch == t->of.microbatch;
+           (int)role->first_mb + a->microbatch == t->order.microbatch;
 }
 
 /* --- checks of values ----------------------------------------------------- */

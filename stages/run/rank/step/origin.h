@@ -35,7 +35,7 @@ struct pst_origin {
 
 struct pst_trace {
     bool on;
-    struct pst_trace_order of;
+    struct pst_trace_order order;
     /* True before the first action: parameters and list P are always checked.
      */
     bool preparing;

@@ -39,7 +39,8 @@ static unsigned char *slot_of(const struct pst_stash *s,
 
 static enum pst_status fail(struct pst_stash *s, const char *what, int err)
 {
-    return pst_diag_errno(&s->diag, err, "%s the stash in %s", what, s->where);
+    return pst_diag_errno(&s->diag, err, "%s the stash in %s", what,
+                          s->location);
 }
 
 static enum pst_status write_all(struct pst_stash *s, const unsigned char *from,
@@ -118,7 +119,7 @@ static enum pst_status reload_slot(struct pst_stash *s,
         return pst_diag_set(&s->diag, PST_E_RUN_STASH_DAMAGED,
                             "the stash of stage %u, microbatch %d has changed "
                             "in %s",
-                            job->stage, job->microbatch, s->where);
+                            job->stage, job->microbatch, s->location);
     return status;
 }
 
@@ -133,9 +134,9 @@ static void *run_copies(void *arg)
         const struct pst_spill_job *job;
         enum pst_status status;
 
-        while (!s->closes && s->done == s->issued)
+        while (!s->closing && s->done == s->issued)
             pthread_cond_wait(&s->work, &s->lock);
-        if (s->closes)
+        if (s->closing)
             break;
         job = &s->layout->spills.jobs.at[s->done];
         status = s->status;
@@ -149,7 +150,7 @@ static void *run_copies(void *arg)
             s->totals.bytes_in += job->bytes;
         else if (status == PST_OK)
             s->totals.bytes_out += job->bytes;
-        pthread_cond_signal(&s->moved);
+        pthread_cond_signal(&s->copied);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -164,13 +165,13 @@ static enum pst_status start_thread(struct pst_stash *s, struct pst_diag *diag)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->work, NULL);
-    pthread_cond_init(&s->moved, &attr);
+    pthread_cond_init(&s->copied, &attr);
     pthread_condattr_destroy(&attr);
     err = pst_thread_start(&s->thread, run_copies, s);
     s->runs = err == 0;
     if (err == 0)
         return PST_OK;
-    pthread_cond_destroy(&s->moved);
+    pthread_cond_destroy(&s->copied);
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
     return pst_diag_errno(diag, err, "the thread of the stash");
@@ -215,11 +216,11 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
 {
     const bool ram = strcmp(words, "ram") == 0;
 
-    s->where = pst_arena_strdup(heap, ram ? "memory" : words + strlen(DISK));
-    if (s->where == NULL)
+    s->location = pst_arena_strdup(heap, ram ? "memory" : words + strlen(DISK));
+    if (s->location == NULL)
         return pst_diag_nomem(diag, strlen(words));
     if (!ram)
-        return make_file(s->where, &s->fd, diag);
+        return make_file(s->location, &s->fd, diag);
     s->ram = mmap(NULL, s->size, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s->ram != MAP_FAILED)
@@ -275,11 +276,11 @@ void pst_stash_close(struct pst_stash *s)
         return;
     if (s->runs) {
         pthread_mutex_lock(&s->lock);
-        s->closes = true;
+        s->closing = true;
         pthread_cond_signal(&s->work);
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
-        pthread_cond_destroy(&s->moved);
+        pthread_cond_destroy(&s->copied);
         pthread_cond_destroy(&s->work);
         pthread_mutex_destroy(&s->lock);
     }
@@ -296,7 +297,7 @@ void pst_stash_empty(struct pst_stash *s)
         return;
     pthread_mutex_lock(&s->lock);
     while (s->done < s->issued)
-        pthread_cond_wait(&s->moved, &s->lock);
+        pthread_cond_wait(&s->copied, &s->lock);
     pthread_mutex_unlock(&s->lock);
     /* If this fails, the memory or disk space stays allocated. */
     if (s->ram != NULL)
@@ -313,7 +314,7 @@ void pst_stash_begin(struct pst_stash *s, uint64_t step)
         return;
     pthread_mutex_lock(&s->lock);
     while (s->done < s->issued)
-        pthread_cond_wait(&s->moved, &s->lock);
+        pthread_cond_wait(&s->copied, &s->lock);
     s->step = step;
     s->issued = s->done = s->n_pushed = 0;
     s->status = PST_OK;
@@ -377,7 +378,7 @@ enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
     if (s->done < copies) {
         begin = pst_now();
         wait_deadline(&until);
-        (void)pthread_cond_timedwait(&s->moved, &s->lock, &until);
+        (void)pthread_cond_timedwait(&s->copied, &s->lock, &until);
         s->totals.waited += pst_now() - begin;
     }
     *ret_moved = s->done != before;

@@ -31,15 +31,15 @@ struct pst_stash {
     unsigned char *ram;           /* NULL: a file is used */
     size_t size;                  /* bytes of RAM or file */
     int fd;                       /* descriptor of the file; -1: none */
-    char *where;                  /* name of the location for messages */
+    char *location;               /* name of the location for messages */
     uint64_t step;
     unsigned n_pushed; /* copies that have ended, also on the device */
     struct pst_stash_totals totals;
 
     pthread_t thread;
     pthread_mutex_t lock; /* protects everything below */
-    pthread_cond_t work, moved;
-    bool runs, closes;
+    pthread_cond_t work, copied;
+    bool runs, closing;
     unsigned issued, done;  /* copies of the step that may begin, have ended */
     enum pst_status status; /* the first failure of the step's copies */
     struct pst_diag diag;   /* why status is a failure */

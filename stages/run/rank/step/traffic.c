@@ -156,8 +156,8 @@ enum pst_status pst_traffic_poll(struct pst_traffic *t)
         if (m->counter != NULL)
             (*m->counter)--;
         t->active[i] = t->active[--t->n_active];
-        if (m->then != NULL && *m->counter == 0)
-            status = m->then(m->ctx);
+        if (m->on_done != NULL && *m->counter == 0)
+            status = m->on_done(m->ctx);
         if (status != PST_OK)
             return status;
     }

@@ -31,7 +31,7 @@ struct pst_message {
     enum { PST_MESSAGE_HELD, PST_MESSAGE_FLIES, PST_MESSAGE_LANDS } state;
     /* decremented when the message is done; NULL: no action waits for it */
     unsigned *counter;
-    pst_message_fn then; /* called when the counter reaches 0; may be NULL */
+    pst_message_fn on_done; /* called when the counter reaches 0; may be NULL */
     void *ctx;
 };
 

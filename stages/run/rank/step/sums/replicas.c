@@ -150,7 +150,7 @@ static enum pst_status post_message(struct piece *p, unsigned message,
         .peer = replica * r->role->options.ranks + r->role->rank,
         .send = send,
         .counter = &p->waiting,
-        .then = advance_piece,
+        .on_done = advance_piece,
         .ctx = p};
     m->data = data;
     return pst_traffic_post(r->traffic, m);
@@ -271,7 +271,8 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
         int64_t begin, share;
 
         pst_flat_share(b->numel, b->unit, n,
-                       pst_flat_share_number(b->turn, n, k), &begin, &share);
+                       pst_flat_share_number(b->first_owner, n, k), &begin,
+                       &share);
         p->begin = begin + PST_MIN(round * size, share);
         p->n = PST_MIN(size, begin + share - p->begin);
         p->summed = s->task == PST_REPLICAS_GATHER;
