@@ -9,6 +9,7 @@ module penstock_arrays
     private
 
     integer, parameter :: max_rank = 4
+    integer(c_int8_t), parameter :: bits_128 = -127_c_int8_t - 1_c_int8_t
 
     type, public :: penstock_tensor
         private
@@ -26,7 +27,9 @@ module penstock_arrays
         module procedure real32_0, real32_1, real32_2, real32_3, real32_4, &
             real64_0, real64_1, real64_2, real64_3, real64_4, &
             int32_0, int32_1, int32_2, int32_3, int32_4, &
-            int64_0, int64_1, int64_2, int64_3, int64_4
+            int64_0, int64_1, int64_2, int64_3, int64_4, &
+            complex32_0, complex32_1, complex32_2, complex32_3, complex32_4, &
+            complex64_0, complex64_1, complex64_2, complex64_3, complex64_4
     end interface
 
     public :: penstock_reversed, to_pointer
@@ -78,7 +81,7 @@ contains
         t%data = first
         do d = 1, size(second)
             bytes = transfer(second(d), bytes) - transfer(first, bytes)
-            t%strides(d) = bytes / (t%bits / 8)
+            t%strides(d) = bytes / (iand(int(t%bits), 255) / 8)
         end do
     end subroutine
 
@@ -287,6 +290,106 @@ contains
         type(penstock_tensor) :: t
 
         t = make(dl_int, 64_c_int8_t, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
+            c_loc(a(next(size(a, 1)), 1, 1, 1)), &
+            c_loc(a(1, next(size(a, 2)), 1, 1)), &
+            c_loc(a(1, 1, next(size(a, 3)), 1)), &
+            c_loc(a(1, 1, 1, next(size(a, 4))))])
+    end function
+
+    function complex32_0(a) result(t)
+        complex(real32), intent(in), target :: a
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, 64_c_int8_t, [integer ::])
+        t%data = c_loc(a)
+    end function
+
+    function complex32_1(a) result(t)
+        complex(real32), intent(in), target :: a(:)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, 64_c_int8_t, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1)), [ &
+            c_loc(a(next(size(a, 1))))])
+    end function
+
+    function complex32_2(a) result(t)
+        complex(real32), intent(in), target :: a(:, :)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, 64_c_int8_t, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1, 1)), [ &
+            c_loc(a(next(size(a, 1)), 1)), &
+            c_loc(a(1, next(size(a, 2))))])
+    end function
+
+    function complex32_3(a) result(t)
+        complex(real32), intent(in), target :: a(:, :, :)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, 64_c_int8_t, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1)), [ &
+            c_loc(a(next(size(a, 1)), 1, 1)), &
+            c_loc(a(1, next(size(a, 2)), 1)), &
+            c_loc(a(1, 1, next(size(a, 3))))])
+    end function
+
+    function complex32_4(a) result(t)
+        complex(real32), intent(in), target :: a(:, :, :, :)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, 64_c_int8_t, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
+            c_loc(a(next(size(a, 1)), 1, 1, 1)), &
+            c_loc(a(1, next(size(a, 2)), 1, 1)), &
+            c_loc(a(1, 1, next(size(a, 3)), 1)), &
+            c_loc(a(1, 1, 1, next(size(a, 4))))])
+    end function
+
+    function complex64_0(a) result(t)
+        complex(real64), intent(in), target :: a
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, bits_128, [integer ::])
+        t%data = c_loc(a)
+    end function
+
+    function complex64_1(a) result(t)
+        complex(real64), intent(in), target :: a(:)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, bits_128, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1)), [ &
+            c_loc(a(next(size(a, 1))))])
+    end function
+
+    function complex64_2(a) result(t)
+        complex(real64), intent(in), target :: a(:, :)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, bits_128, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1, 1)), [ &
+            c_loc(a(next(size(a, 1)), 1)), &
+            c_loc(a(1, next(size(a, 2))))])
+    end function
+
+    function complex64_3(a) result(t)
+        complex(real64), intent(in), target :: a(:, :, :)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, bits_128, shape(a))
+        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1)), [ &
+            c_loc(a(next(size(a, 1)), 1, 1)), &
+            c_loc(a(1, next(size(a, 2)), 1)), &
+            c_loc(a(1, 1, next(size(a, 3))))])
+    end function
+
+    function complex64_4(a) result(t)
+        complex(real64), intent(in), target :: a(:, :, :, :)
+        type(penstock_tensor) :: t
+
+        t = make(dl_complex, bits_128, shape(a))
         if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
             c_loc(a(next(size(a, 1)), 1, 1, 1)), &
             c_loc(a(1, next(size(a, 2)), 1, 1)), &

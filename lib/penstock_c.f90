@@ -1,13 +1,15 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
 ! Structs and functions of penstock.h and dlpack.h, as they are in C, for
-! penstock_arrays.f90 and penstock.f90, which have the same for programs.
+! penstock_arrays.f90, penstock_models.f90 and penstock.f90, which have the same
+! for programs.
 module penstock_c
     use, intrinsic :: iso_c_binding
     implicit none
     public
 
-    integer(c_int8_t), parameter :: dl_int = 0, dl_float = 2
+    integer(c_int8_t), parameter :: dl_int = 0, dl_float = 2, &
+        dl_complex = 5
     integer(c_int), parameter :: dl_cpu = 1
 
     type, bind(c) :: c_tensor
@@ -251,6 +253,16 @@ module penstock_c
             import
             type(c_ptr), value :: session, dst
             integer(c_size_t), value :: index
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_view(session, kind, index, ret, error) &
+            bind(c, name='penstock_view') result(code)
+            import
+            type(c_ptr), value :: session
+            integer(c_int), value :: kind
+            integer(c_size_t), value :: index
+            type(c_tensor), intent(inout) :: ret
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function

@@ -137,7 +137,7 @@ def in_fortran(here, compiler):
                                    "fortran/closure.pt2"))
     include = f"{here.at}/usr/include"
     modules = [f"{include}/{name}.f90" for name in
-               ("penstock_c", "penstock_arrays", "penstock")]
+               ("penstock_c", "penstock_arrays", "penstock_models", "penstock")]
     # Paths of a test may be longer than a line of Fortran.
     said = here.run(here.build(f"{compiler} -ffree-line-length-none", "train",
                                *modules, source))

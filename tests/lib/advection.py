@@ -52,7 +52,8 @@ def read(path):
 def build(mpifort, library, root, source, program):
     folder = os.path.dirname(library)
     modules = [os.path.join(root, "lib", f"{name}.f90")
-               for name in ("penstock_c", "penstock_arrays", "penstock")]
+               for name in ("penstock_c", "penstock_arrays", "penstock_models",
+                            "penstock")]
     call(mpifort, "-std=f2008", "-fcheck=all", "-Wall", "-Wextra", "-Werror",
          "-J", os.path.dirname(program), *modules, source, "-L", folder,
          "-lpenstock", "-Wl,-rpath," + folder, "-o", program)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes tests/golden/complex.pt2: make_complex.py FILE.
+"""Makes tests/golden/complex.pt2: make_complex.py FILE, and complex128.pt2:
+make_complex.py FILE complex128.
 
-A model of complex numbers for tests/lib/complexes.c, which knows what it
-computes: the loss is the mean of |z w - t|^2 / 2, the outputs are z w, its
+A model of complex numbers for tests/lib/complexes.c and complexes.f90, which
+know what it computes: the loss is the mean of |z w - t|^2 / 2, the outputs are z w, its
 conjugate and a view of t; z and t are inputs, w is a parameter.
 """
 import sys
@@ -12,10 +13,10 @@ import torch
 
 
 class Complex(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, dtype):
         super().__init__()
         self.w = torch.nn.Parameter(torch.tensor([1 + 2j, -3j, 0.5 - 1j],
-                                                 dtype=torch.complex64))
+                                                 dtype=dtype))
 
     def forward(self, z, t):
         found = z * self.w
@@ -26,8 +27,9 @@ class Complex(torch.nn.Module):
 
 def main():
     torch.manual_seed(1)
-    z, t = (torch.randn(2, 3, dtype=torch.complex64) for _ in range(2))
-    model = Complex()
+    dtype = getattr(torch, (sys.argv[2:] or ["complex64"])[0])
+    z, t = (torch.randn(2, 3, dtype=dtype) for _ in range(2))
+    model = Complex(dtype)
     program = torch.export.export(model, (z, t))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)
