@@ -178,6 +178,7 @@ def load(path=NAME):
                 ("output input_gradient", i, [_P, _Size, tensor, e]),
                 ("get gradient set", i, [_P, text, tensor, e]),
                 ("save", i, [_P, text, e]), ("load", i, [_P, text, count, e]),
+                ("view", i, [_P, i, _Size, tensor, e]),
                 ("swap", i, [_P, text, text, ctypes.POINTER(_Option), _Size,
                              e]),
                 ("session_bytes", _Size, [_P]),
@@ -279,6 +280,8 @@ class _Array:
             self.pointer = None
             return
         if isinstance(array, Tensor):
+            if writes and array.readonly:
+                _refuse_read_only(info.name)
             self.tensor, self.held = array._describe(), array
         elif not self.by_dlpack(array, info.name, writes):
             self.by_buffer(array, info.name, writes)
@@ -383,7 +386,8 @@ class Tensor:
     """A tensor on the CPU that a call has returned: dtype, shape, and strides
     in elements. numpy.asarray, torch.from_dlpack and whatever else takes arrays
     share its memory; for __dlpack__ NumPy must be installed. operand: the name
-    of the operand whose memory it is a view of, or None.
+    of the operand whose memory it is a view of, or None. readonly: what
+    Session.view() gives is.
 
     view is a memoryview of it, and indices and other attributes are those of
     view: bfloat16 and float16 are 16 bits each, complex numbers are pairs, and
@@ -391,10 +395,11 @@ class Tensor:
     tensor with gaps has neither."""
 
     def __init__(self, dtype, shape, strides=None, at=None, owner=None,
-                 operand=None):
+                 operand=None, readonly=False):
         """at, owner: the first element's address, and what keeps it valid; by
         default, new memory."""
         self.dtype, self.shape, self.operand = dtype, tuple(shape), operand
+        self.readonly = readonly
         dense = tuple(math.prod(self.shape[d + 1:]) for d in
                       range(len(self.shape)))
         self.strides = dense if strides is None else tuple(strides)
@@ -429,8 +434,9 @@ class Tensor:
                               "numpy.asarray, torch.from_dlpack or tolist()")
         raw = (ctypes.c_char * self._nbytes()).from_address(self._at)
         raw.owner = self._owner  # the memoryview keeps raw
-        return memoryview(raw).cast("B").cast(
+        view = memoryview(raw).cast("B").cast(
             {"e": "H", "Zf": "f", "Zd": "d"}.get(self._form, self._form))
+        return view.toreadonly() if self.readonly else view
 
     @property
     def view(self):
@@ -465,7 +471,8 @@ class Tensor:
     @property
     def __array_interface__(self):
         kind = "iuf?ucb"[_DTYPES[self.dtype][0]]  # bfloat16: 16 bits
-        return {"version": 3, "shape": self.shape, "data": (self._at, False),
+        return {"version": 3, "shape": self.shape,
+                "data": (self._at, self.readonly),
                 "typestr": f"{'|' if self._size == 1 else '<'}{kind}"
                            f"{self._size}",
                 "strides": tuple(n * self._size for n in self.strides)}
@@ -693,6 +700,23 @@ class Session(_Closes):
         Tensor, and returns it."""
         return _write(self._named(name), out, lambda tensor: _call(
             "get", self._handle, name.encode(), tensor))
+
+    def view(self, which):
+        """Returns a parameter or buffer by its name, or an output of the last
+        forward() by its number: a read-only Tensor in the session's memory,
+        which is not copied. It is valid until swap() or close(), and an output
+        also until the next forward() or evaluate(); nothing keeps it longer."""
+        for kind, infos in ((OUTPUT, range(len(self.outputs))),
+                            (PARAMETER, [p.name for p in self.parameters]),
+                            (BUFFER, [b.name for b in self.buffers])):
+            if which in infos:
+                t = _Tensor()
+                _call("view", self._handle, kind, [*infos].index(which),
+                      ctypes.byref(t))
+                return Tensor(_NAMES[t.dtype.code, t.dtype.bits],
+                              t.shape[:t.ndim], None, t.data + t.offset, self,
+                              readonly=True)
+        raise KeyError(which)
 
     def set(self, name, array):
         """Sets a parameter or buffer."""

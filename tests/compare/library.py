@@ -261,6 +261,55 @@ def lends(_):
             raise AssertionError("reshaped")
 
 
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, z, t):
+        found = z * self.w
+        far = torch.view_as_real(found - t)
+        return (far * far).mean(), found
+
+
+def complexes(path):
+    """Complex arrays of PyTorch and NumPy, with gaps; gradients, results, and
+    views of the session's memory, which neither package may write."""
+    torch.manual_seed(5)
+    wide = torch.randn(ROWS, 8, dtype=torch.complex64)
+    z, t = wide[:, 1::2], torch.randn(ROWS, 4, dtype=torch.complex64)
+    model = Complex()
+    penstock.export(model, (z.contiguous(), t), path)
+    for given in (z, t), (z.numpy(), t.numpy()):
+        with penstock.Model(path) as m:
+            session = m.session(optimizer="none", threads=1,
+                                input_gradients="z")
+            loss = session.forward(*given)
+            guess = session.output(1, out=torch.empty(
+                4, ROWS, dtype=torch.complex64).t())
+            pairs = numpy.asarray(session.view(1))
+            weight = session.view("w")
+            assert not pairs.flags.writeable and weight.dtype == "complex64"
+            assert (pairs.view("c8")[..., 0] == guess.numpy()).all()
+            assert (numpy.asarray(weight) == model.w.detach().numpy()).all()
+            session.train_step(*given)
+            of_z = numpy.empty((ROWS, 4), "c8")
+            session.input_gradient(0, out=of_z)
+            of_w = session.gradient("w", out=torch.empty(
+                4, dtype=torch.complex64))
+            session.set("w", of_w)
+            assert (numpy.asarray(weight) == of_w.numpy()).all()
+        model.zero_grad()
+        ours = z.clone().requires_grad_()
+        wanted = model(ours, t)
+        wanted[0].backward()
+        numpy.testing.assert_allclose(loss, wanted[0].item(), rtol=1e-5)
+        for got, want in ((guess, wanted[1]), (of_w, model.w.grad),
+                          (torch.from_numpy(of_z), ours.grad)):
+            torch.testing.assert_close(got, want.detach(), rtol=1e-5,
+                                       atol=1e-6)
+
+
 def case_storages(one):
     """The storages and tensors of a case of tests/golden/aliasing.json."""
     storages = {name: torch.tensor(s.get("values") or [0] * s.get("zeros", 0),
@@ -398,7 +447,7 @@ def main():
     penstock.load(LIBRARY)
     torch.set_num_threads(1)
     for function in (trains, evaluates, means, says_what_to_change, read_only,
-                     lends, suite, example, with_jax):
+                     lends, complexes, suite, example, with_jax):
         case(function)
     print(f"{sum(done)} passed, {len(done) - sum(done)} failed")
 

@@ -110,6 +110,31 @@ def outputs(session, given):
     assert number.tolist() == [7] * ROWS
 
 
+def views(penstock, session, given):
+    """Tensors in the session's memory: what output() and get() copy; no call
+    writes to them."""
+    weight = session.view("weight")
+    assert weight.shape == (3, 4, 5) and weight.dtype == "float32"
+    assert weight.view.readonly and weight == session.get("weight")
+    session.set("weight", array.array("f", range(60)))
+    assert weight[2, 3, 4] == 59
+    assert session.view("at_d").dtype == "int64"
+    session.evaluate(*given.values())
+    assert fails(penstock.Error, session.view, 1).id == "library.order"
+    session.forward(*given.values())
+    for i, shape in enumerate(SHAPES.values()):
+        assert session.view(i + 1).shape == shape
+        assert session.view(i + 1) == session.output(i + 1)
+    fails(KeyError, session.view, 5)
+    fails(KeyError, session.view, "scales")
+    old = session.get("scale")
+    error = fails(penstock.Error, session.get, "scale",
+                  out=session.view("scale"))
+    assert error.id == "library.tensor" and "read-only" in error.text
+    session.set("scale", session.view("scale"))
+    assert session.get("scale") == old
+
+
 def state(penstock, session, given, folder, losses):
     scale = session.get("scale")
     assert near(scale[0], SCALE), list(scale)
@@ -417,6 +442,7 @@ def main():
         assert losses == in_c(drive, path, given, folder), losses
         state(penstock, session, given, folder, losses)
         callbacks(session, given, folder, losses)
+        views(penstock, session, given)
         goes_back(penstock, path, given, folder)
         refusals(penstock, model, session, given)
     swaps(penstock, root)
