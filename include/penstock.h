@@ -25,8 +25,9 @@
  * to, and never takes ownership. An input of a step is read where it is, by all
  * stages, if the rows of a microbatch are contiguous and each element is
  * aligned to its size: it must not change before the call returns. Others are
- * copied, microbatch by microbatch, and so are Bool tensors, inputs that the
- * model writes or returns, and those that go to other processes.
+ * copied, microbatch by microbatch, and so are inputs that the model writes or
+ * returns, those that go to other processes, bool tensors with bytes other than
+ * 0 and 1, and rows that do not fill a microbatch of penstock_evaluate.
  * penstock_session_copies counts both. Parameters, gradients and outputs are
  * copied once, between the library's memory and the caller's. Bool tensors have
  * PENSTOCK_DL_BOOL or 8-bit unsigned integers.

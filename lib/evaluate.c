@@ -171,6 +171,24 @@ static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
     return PST_OK;
 }
 
+/* Lends rows where the caller has them: those of a whole microbatch. */
+static const void *lend_rows(void *ctx, uint64_t first, uint64_t n,
+                             unsigned input)
+{
+    penstock_session *s = ctx;
+    const struct pst_plan_input *in = input_of(s, input);
+    const struct pstl_view *view = &s->views[input];
+    const uint64_t each = rows_of(s, input);
+    int64_t at = 0;
+
+    if (view->data == NULL)
+        return NULL;
+    if (each > 0) /* n rows of the input that counts are a microbatch */
+        at = (int64_t)(first / n * each) * view->meta.stride[in->chunk] *
+             (int64_t)pst_dtype_size(in->meta.dtype);
+    return pstl_lend(s, input, &in->meta, view->data + at);
+}
+
 /* --- the evaluation ------------------------------------------------------- */
 
 /* COLLECTIVE. Finds how many rows there are, which rank 0 knows. */
@@ -224,7 +242,8 @@ static enum pst_status evaluate(penstock_session *s,
                                 const struct pst_data_extent *x, double *ret,
                                 struct pst_diag *diag)
 {
-    const struct pst_mean_source rows = {*x, read_rows, s};
+    const struct pst_mean_source rows = {
+        .extent = *x, .read = read_rows, .lend = lend_rows, .ctx = s};
     const struct pst_mean_options options = {
         .microbatches = s->batch.microbatches,
         .by = pstl_is_first(s) ? pstd_mean_by(&s->config) : PST_MEAN_BY_ROWS};

@@ -5,12 +5,16 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* Takes the caller's tensor, and memory for a contiguous copy of it. */
+/* Takes the caller's tensor. *ret_at: where the gradient is to be made; in the
+ * caller's memory if that is contiguous and aligned and no other process can
+ * fail, else in a new buffer, which *ret_copy owns. */
 static enum pst_status make_view(const penstock_session *s, size_t input,
                                  const DLTensor *dst, struct pstl_view *ret,
-                                 void **ret_copy, struct pst_diag *diag)
+                                 void **ret_copy, void **ret_at,
+                                 struct pst_diag *diag)
 {
     const bool *wants = s->batch.plan->wants;
+    const struct pst_meta *meta;
     enum pst_status status;
 
     if (input >= s->n_inputs)
@@ -31,33 +35,37 @@ static enum pst_status make_view(const penstock_session *s, size_t input,
     status = pstl_view_make(&s->inputs[input], dst, true, ret, diag);
     if (status != PST_OK)
         return status;
-    *ret_copy = pst_alloc(TAG, pst_meta_bytes(&s->inputs[input].meta) + 1);
-    return *ret_copy != NULL
-               ? PST_OK
-               : pst_diag_nomem(diag, pst_meta_bytes(&s->inputs[input].meta));
+    meta = &s->inputs[input].meta;
+    *ret_at = ret->data;
+    if (s->transport->ops->one_process && pst_meta_is_contiguous(&ret->meta) &&
+        (uintptr_t)ret->data % pst_dtype_size(meta->dtype) == 0)
+        return PST_OK;
+    *ret_at = *ret_copy = pst_alloc(TAG, pst_meta_bytes(meta));
+    return *ret_copy != NULL ? PST_OK
+                             : pst_diag_nomem(diag, pst_meta_bytes(meta));
 }
 
 int penstock_input_gradient(penstock_session *session, size_t input,
                             DLTensor *dst, struct penstock_error *error)
 {
     struct pstl_view view = {0};
-    void *copy = NULL;
+    void *copy = NULL, *at = NULL;
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     status = pst_transport_agree(
-        session->transport, make_view(session, input, dst, &view, &copy, &diag),
-        &diag);
+        session->transport,
+        make_view(session, input, dst, &view, &copy, &at, &diag), &diag);
     if (status == PST_OK)
         status = pst_engine_fetch_input_grad(session->engine, (unsigned)input,
-                                             copy, &diag);
+                                             at, &diag);
     status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK && copy != NULL)
         pst_copy_strided(&session->inputs[input].meta, copy, &view.meta,
                          view.data);
-    if (status == PST_OK && copy != NULL)
+    if (status == PST_OK && at != NULL)
         atomic_fetch_add(&session->copies.written,
                          pst_meta_bytes(&session->inputs[input].meta));
     pst_free(copy);

@@ -218,7 +218,13 @@ struct pstl_source {
     const struct pst_diag *refused;
     bool holds;            /* the step makes no update */
     struct pst_mean *mean; /* NULL, or what reads rows of an evaluation */
+    uint64_t step;         /* pstl_step_run sets it */
 };
+/* Returns memory of the caller that begins with the tensor `meta`, with strides
+ * of the session's view of that input, if the engine can read it in place, and
+ * counts its bytes; NULL: it has to be copied. Any thread. */
+const void *pstl_lend(penstock_session *session, unsigned input,
+                      const struct pst_meta *meta, const void *from);
 enum pst_status pstl_step_run(struct pst_engine *engine,
                               struct pstl_source *source, uint64_t step,
                               struct pst_step_result *ret,

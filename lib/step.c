@@ -61,27 +61,38 @@ static enum pst_status fill_from_view(struct penstock_session *s,
     return PST_OK;
 }
 
-/* A pst_lend_fn: the caller's memory, if a microbatch's part is as the engine
- * reads it. Bytes of the caller's bool may be no valid values. */
-static const void *lend_view(void *ctx, unsigned microbatch, unsigned input)
+const void *pstl_lend(penstock_session *s, unsigned input,
+                      const struct pst_meta *meta, const void *from)
 {
-    struct penstock_session *s = ctx;
-    const struct pstl_view *view = &s->views[input];
+    struct pst_meta part = *meta;
+    const size_t bytes = pst_meta_bytes(&part);
+
+    for (unsigned d = 0; d < part.rank; d++)
+        part.stride[d] = s->views[input].meta.stride[d];
+    /* Bytes of a bool of the caller's may be other numbers than 0 and 1. */
+    if (!pst_meta_is_contiguous(&part) ||
+        (uintptr_t)from % pst_dtype_size(part.dtype) != 0 ||
+        !pst_bytes_are_values(part.dtype, from, bytes))
+        return NULL;
+    atomic_fetch_add(&s->copies.in_place, bytes);
+    return from;
+}
+
+/* A pst_lend_fn: a microbatch's part of the caller's tensor, or rows of an
+ * evaluation. */
+static const void *lend_input(void *ctx, unsigned microbatch, unsigned input)
+{
+    const struct pstl_source *source = ctx;
+    penstock_session *s = source->session;
     const struct pst_meta *meta;
-    struct pst_meta part;
     const char *from;
 
-    if (view->data == NULL || view->meta.dtype == PST_BOOL)
+    if (source->mean != NULL)
+        return pst_mean_lend(source->mean, source->step, microbatch, input);
+    if (s->views[input].data == NULL)
         return NULL;
     from = part_of(s, microbatch, input, &meta);
-    part = *meta;
-    for (unsigned d = 0; d < part.rank; d++)
-        part.stride[d] = view->meta.stride[d];
-    if (!pst_meta_is_contiguous(&part) ||
-        (uintptr_t)from % pst_dtype_size(part.dtype) != 0)
-        return NULL;
-    atomic_fetch_add(&s->copies.in_place, pst_meta_bytes(&part));
-    return from;
+    return pstl_lend(s, input, meta, from);
 }
 
 static enum pst_status fill_by_callback(const struct pstl_source *source,
@@ -159,8 +170,9 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
                                  source->refused->text);
         pst_engine_refuse(engine, source->refused);
     }
-    if (source->fn == NULL && source->mean == NULL)
-        pst_engine_lend(engine, lend_view, source->session);
+    source->step = step;
+    if (source->fn == NULL)
+        pst_engine_lend(engine, lend_input, source);
     ret->applied = true; /* the engine says otherwise if it has decided */
     status =
         source->holds

@@ -19,4 +19,16 @@ static inline void pst_bytes_to_values(enum pst_dtype dtype, void *data,
         byte[i] = byte[i] != 0;
 }
 
+/* True if the bytes are valid values of the dtype as they are. */
+static inline bool pst_bytes_are_values(enum pst_dtype dtype, const void *data,
+                                        size_t bytes)
+{
+    const uint8_t *byte = data;
+    unsigned any = 0;
+
+    for (size_t i = 0; dtype == PST_BOOL && i < bytes; i++)
+        any |= byte[i];
+    return any <= 1;
+}
+
 #endif

@@ -212,7 +212,8 @@ enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
 /* COLLECTIVE, after a step of training: copies the gradient of plan->inputs[i],
  * which the plan wants (pst_plan_keep_gradients), to dst on rank 0: contiguous,
  * with the rows of all microbatches, weighted as the loss is; of an input that
- * is not divided, the sum over the microbatches. dst NULL elsewhere. */
+ * is not divided, the sum over the microbatches. dst is aligned to the size of
+ * an element, and undefined after an error; NULL elsewhere. */
 enum pst_status pst_engine_fetch_input_grad(
     struct pst_engine *engine, unsigned input, void *dst,
     struct pst_diag *diag) PST_MUST_CHECK;

@@ -70,6 +70,15 @@ static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
     return status;
 }
 
+static unsigned count_parts(const struct pst_plan *plan, unsigned input)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < plan->parts.n; i++)
+        n += plan->parts.at[i].input == input;
+    return n;
+}
+
 /* Turns the gradients of the microbatches into one tensor of the form that the
  * input has in a step. If all microbatches read the same input, it gets their
  * sum. */
@@ -100,27 +109,31 @@ enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
     const struct pst_exec_options *o = &engine->grid->options;
     const size_t all = pst_input_bytes(plan, o, input, o->microbatches);
     const struct pst_plan_input *in = &plan->inputs.at[input];
-    unsigned char *sum = NULL, *piece = NULL;
+    /* dst has the form that the parts have, so they are added there. */
+    const bool direct = in->chunk == 0;
+    const unsigned n = count_parts(plan, input);
+    unsigned char *own = NULL, *piece = NULL, *sum;
     enum pst_status status = PST_OK;
 
     if (plan->wants == NULL || !plan->wants[input])
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "the gradient of input '%s' was not kept",
                             in->name);
-    if (dst != NULL) {
-        sum = pst_calloc(PST_TAG_EXEC, all + 1, 1);
-        piece = pst_alloc(PST_TAG_EXEC, all + 1);
-        if (sum == NULL || piece == NULL)
-            status = pst_diag_nomem(diag, all);
-    }
+    if (dst != NULL && !direct && (own = pst_alloc(PST_TAG_EXEC, all)) == NULL)
+        status = pst_diag_nomem(diag, all);
+    if (dst != NULL && n > 1 && (piece = pst_alloc(PST_TAG_EXEC, all)) == NULL)
+        status = pst_diag_nomem(diag, all);
+    sum = direct ? dst : own;
+    if (n == 0 && sum != NULL)
+        memset(sum, 0, all);
     status = pst_engine_agree(engine, status, diag);
     if (status == PST_OK)
         status = add_parts(engine, input, all, sum, piece, diag);
     if (status == PST_OK && dst != NULL)
         status = join_microbatches(engine, input, sum, diag);
-    if (status == PST_OK && dst != NULL)
+    if (status == PST_OK && dst != NULL && !direct)
         memcpy(dst, sum, in->chunk < 0 ? pst_meta_bytes(&in->meta) : all);
-    pst_free(sum);
+    pst_free(own);
     pst_free(piece);
     return status;
 }

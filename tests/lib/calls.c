@@ -48,6 +48,31 @@ int posix_memalign(void **ret, size_t alignment, size_t size)
 
 static struct penstock_error error = PENSTOCK_INIT(error);
 
+/* Index of the input that has a gradient. */
+static size_t floats;
+
+/* Makes a tensor for it. */
+static void first_gradient(penstock_session *session, struct held *ret)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+
+    for (floats = 0; info.dtype.code != kDLFloat; floats++)
+        good(penstock_session_describe(session, PENSTOCK_INPUT, floats, &info,
+                                       &error));
+    floats--;
+    held_init(ret, &info);
+}
+
+static void read_results(penstock_session *session, struct held *grad,
+                         struct penstock_error *own)
+{
+    struct penstock_copies copies = PENSTOCK_INIT(copies);
+
+    require(penstock_input_gradient(session, floats, &grad->tensor, own) == 0);
+    require(penstock_session_copies(session, &copies, own) == 0);
+    require(copies.written > 0 && copies.read == 0);
+}
+
 static void count(const char *path, const char *ranks)
 {
     const struct penstock_option stages[] = {{"stages", "2"}};
@@ -58,7 +83,7 @@ static void count(const char *path, const char *ranks)
     struct penstock_open_config open = PENSTOCK_INIT(open);
     struct penstock_session_config config = PENSTOCK_INIT(config);
     const DLTensor *inputs[8];
-    struct held held[8];
+    struct held held[9];
     penstock_session *session;
     penstock_model *model;
     unsigned long before;
@@ -82,6 +107,7 @@ static void count(const char *path, const char *ranks)
         held_init(&held[i], &info);
         inputs[i] = &held[i].tensor;
     }
+    first_gradient(session, &held[n]);
     /* the first pass makes an engine */
     good(penstock_forward(session, inputs, n, NULL, &error));
     for (int step = 0; step < 10; step++) {
@@ -96,13 +122,14 @@ static void count(const char *path, const char *ranks)
         require(penstock_forward_backward(session, inputs, n, &result, &own) ==
                 0);
         require(penstock_update(session, &result, &own) == 0);
+        read_results(session, &held[n], &own);
     }
     if (atomic_load(&n_calls) != before) {
         fprintf(stderr, "%s ranks: %lu allocations in 30 steps\n", ranks,
                 atomic_load(&n_calls) - before);
         exit(1);
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i <= n; i++)
         held_fini(&held[i]);
     penstock_session_free(session);
     penstock_close(model);

@@ -344,6 +344,7 @@ static size_t input_grads(char **argv)
         if (info.dtype.code != kDLFloat && info.dtype.code != kDLBfloat)
             continue;
         held_init(&plain, &info);
+        memset(plain.memory, 0x55, count_of(&info) * size_of(&info));
         good(penstock_input_gradient(session, i, &plain.tensor, &error));
         held_init_strided(&copy, &info, plain.memory);
         held_init_strided(&strided, &info, plain.memory);

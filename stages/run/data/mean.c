@@ -180,6 +180,16 @@ enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
                           input, dst, diag);
 }
 
+const void *pst_mean_lend(const struct pst_mean *m, uint64_t step,
+                          unsigned microbatch, unsigned input)
+{
+    const struct group g = group_of(m, step, microbatch);
+
+    return m->source.lend != NULL && g.n == m->each
+               ? m->source.lend(m->source.ctx, g.first, g.n, input)
+               : NULL;
+}
+
 enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
                                struct pst_diag *diag)
 {

@@ -26,6 +26,9 @@ struct pst_mean_source {
     /* Reads as pst_data_read does. */
     enum pst_status (*read)(void *ctx, uint64_t first, uint64_t n,
                             unsigned input, void *dst, struct pst_diag *diag);
+    /* Returns where n rows of an input are, as a pst_lend_fn does, or NULL. May
+     * be NULL: no rows are lent. */
+    const void *(*lend)(void *ctx, uint64_t first, uint64_t n, unsigned input);
     void *ctx;
 };
 /* Returns a source that reads the rows of `data`, which it borrows. `data` must
@@ -60,6 +63,10 @@ enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
                               struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns where the source has the bytes that pst_mean_fill copies, as a
+ * pst_lend_fn does; NULL: nowhere in one piece. */
+const void *pst_mean_lend(const struct pst_mean *mean, uint64_t step,
+                          unsigned microbatch, unsigned input);
 
 /* Compute the mean on rank 0, which alone calls pst_mean_weigh: pst_mean_begin
  * comes before the first step, pst_mean_take after each step. pst_mean_end sets
