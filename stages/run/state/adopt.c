@@ -342,9 +342,15 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
                 !pst_engine_keeps_average(a->to, param);
     if (!p.average && !pst_migration_is_sharded(&p))
         return PST_OK;
-    if (!pst_meta_same(&a->from->grid->plan->params.at[p.old].meta, &to->meta))
+    if (!pst_meta_same(&a->from->grid->plan->params.at[p.old].meta,
+                       &to->meta)) {
+        /* Each rank had the whole value, from which the start value in the new
+         * plan was made: a 16-bit one is in f32 now. */
+        if (!p.average && !pst_engine_has_parts(a->from, (unsigned)p.old))
+            return PST_OK;
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                            "\"%s\" has another size now", to->fqn);
+                            "\"%s\" has another dtype or shape now", to->fqn);
+    }
     for (p.rank = 0; p.rank < a->to->grid->options.ranks && status == PST_OK;
          p.rank++) {
         if (!pst_migration_is_on(a->to, p.new, p.rank))
