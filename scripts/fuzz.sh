@@ -30,7 +30,7 @@ export CC=$clang
 export OPENBLAS_NUM_THREADS=1
 only=tests/fuzz/targets/fuzz need_build "$root/build-fuzz" -Dbuildtype=debug \
   -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
-  -Dfuzzers=enabled -Donednn=disabled -Dmpi=disabled
+  -Dfuzzers=enabled -Donednn=disabled -Dmpi=disabled -Dcuda=disabled
 fuzz=$root/build-fuzz/tests/fuzz/targets/fuzz
 corpus=$root/tests/fuzz/corpus
 out=$root/out/fuzz

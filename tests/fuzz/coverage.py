@@ -23,6 +23,8 @@ PARSERS = {
     "document": ["stages/files/pt2/*.c"],
     "safetensors": ["stages/files/safetensors.c"],
     "index": ["stages/files/given.c"],
+    "tokens": ["stages/files/data/index.c", "stages/files/data/tokens.c",
+               "stages/files/data_look.c"],
     "plan": ["stages/split/store/unpack.c", "stages/split/store/check.c",
              "stages/base/fold/*.c"],
     "manifest": ["stages/files/checkpoint/manifest.c", "stages/files/checkpoint/manifest_names.c",

@@ -221,6 +221,45 @@ def weights(corpus):
         {"weight_map": {"a": "../a.safetensors", "b": "b.safetensors"}}))
 
 
+def tokens(corpus):
+    """The first byte has the width (0: by the index, 1 to 3), packing (4),
+    shuffling (8) and comparison (16); see targets/data.c."""
+    ids = struct.pack("<14H", *range(14))
+
+    def put(name, flags, data, index=b""):
+        corpus.put("tokens", name, struct.pack("<BH", flags, len(index)) +
+                   index + data)
+
+    def megatron(code, *lengths, version=1):
+        return b"MMIDIDX\0\0" + struct.pack(
+            "<QBQQ", version, code, len(lengths), len(lengths) + 1) + \
+            struct.pack(f"<{len(lengths)}i", *lengths) + struct.pack(
+                f"<{2 * len(lengths) + 1}q", *[0] * (2 * len(lengths) + 1))
+
+    put("bytes", 0, bytes(range(30)))
+    put("words", 2 + 8 + 16, ids)
+    put("long", 3 + 16, struct.pack("<14I", *range(14)))
+    put("beyond", 2 + 16, struct.pack("<14H", *[2000] * 14))
+    put("packed", 2 + 4, struct.pack("<14H", 1, 0, 2, 3, 4, 0, *range(1, 9)))
+    put("odd", 2, ids + b"1")
+    put("few", 1, b"123")
+    put("four", 1, b"1234")
+    put("wide", 1, struct.pack("<14I", *range(14)))
+    put("llm.c", 2, struct.pack("<256i", 20240520, 1, 14, *[0] * 253) + ids)
+    put("llm.c-cut", 2, struct.pack("<256i", 20240520, 1, 15, *[0] * 253) + ids)
+    put("numpy", 1, b"\x93NUMPY\x01\0" + bytes(60))
+    put("indexed", 0, ids, megatron(8, 4, 10))
+    put("indexed-4", 0, struct.pack("<14i", *range(14)), megatron(4, 14))
+    put("indexed-other", 1, ids, megatron(8, 14))
+    put("indexed-less", 0, ids, megatron(8, 3, 10))
+    put("indexed-more", 0, ids, megatron(8, 5, 10))
+    put("indexed-negative", 0, ids, megatron(8, -1, 15))
+    put("indexed-float", 0, ids, megatron(7, 14))
+    put("indexed-new", 0, ids, megatron(8, 14, version=2))
+    put("indexed-cut", 0, ids, megatron(8, 4, 10)[:40])
+    put("indexed-short", 1, ids, b"MMIDIDX")
+
+
 def plans(corpus, penstock, root, folder):
     golden = f"{root}/tests/golden"
 
@@ -497,6 +536,7 @@ def main():
     models(corpus, golden)
     odd_archives(corpus)
     weights(corpus)
+    tokens(corpus)
     whole_plan(corpus)
     frames(corpus)
     requests(corpus)

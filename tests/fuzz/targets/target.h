@@ -20,6 +20,7 @@
     X(payloads)    /* the JSON table of what a .pt2 stores */                  \
     X(safetensors) /* a whole .safetensors file */                             \
     X(index)       /* shards of weights with the index of a model hub */       \
+    X(tokens)      /* a file of tokens, and its index */                       \
     X(plan)        /* plan.pb with a corrected digest */                       \
     X(manifest)    /* manifest.json of a checkpoint with a corrected digest */ \
     X(frame)       /* frames of the control socket */                          \
