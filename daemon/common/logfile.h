@@ -51,6 +51,8 @@
     X(CHECKPOINT_DOUBT, "checkpoint_doubt", "warn",                            \
       "dir= host= pid= text=; who wrote there last has not said that it "      \
       "ended")                                                                 \
+    X(CHECKPOINT_REPLACED, "checkpoint_replaced", "warn",                      \
+      "dir= text=; not the folder that the run had there when it saved last")  \
     X(RESUME_DOUBT, "resume_doubt", "warn",                                    \
       "step= text=; why the run that saved this could not go on")              \
     X(RESUME_CHANGED, "resume_changed", "warn",                                \

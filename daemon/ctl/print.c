@@ -275,6 +275,7 @@ static void print_warning(const pstctl_event *event)
                       text, (long long)pstctl_integer(event, "to"));
     else if (strcmp(event->name, "resume_changed") == 0 ||
              strcmp(event->name, "checkpoint_doubt") == 0 ||
+             strcmp(event->name, "checkpoint_replaced") == 0 ||
              strcmp(event->name, "doubt") == 0 ||
              strcmp(event->name, "hosted") == 0 ||
              strcmp(event->name, "checkpoint_bad") == 0 ||
@@ -437,6 +438,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "checkpoint_skipped") == 0 ||
                strcmp(event->name, "checkpoint_kept") == 0 ||
                strcmp(event->name, "checkpoint_doubt") == 0 ||
+               strcmp(event->name, "checkpoint_replaced") == 0 ||
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
                strcmp(event->name, "doubt") == 0 ||

@@ -56,6 +56,31 @@ static void emit_doubt(struct pstd_session *s, const char *dir,
     pst_str_fini(&text);
 }
 
+/* Warns if another folder has taken the place of one of the run's two folders,
+ * since the last save: the newest checkpoints may be in the one that is gone.
+ */
+static void emit_replaced(struct pstd_session *s)
+{
+    const char *dir =
+        pst_checkpoint_replaced_folder(s->owner, s->fallback_owner);
+    struct pst_str text = {0};
+    struct pstd_note note;
+
+    if (!s->config.resume.on || dir == NULL)
+        return;
+    pst_str_addf(&text,
+                 "%s is not the folder that this run had there when it saved "
+                 "last, whose checkpoints may be newer. If its disk is not "
+                 "mounted: stop this job, mount it and resume again. If you "
+                 "replaced the folder, all is well",
+                 dir);
+    pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_REPLACED);
+    pstd_note_text(&note, "dir", dir);
+    pstd_note_text(&note, "text", pst_str_text(&text));
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pst_str_fini(&text);
+}
+
 static enum pst_status claim_folder(struct pstd_session *s, bool fallback,
                                     struct pst_checkpoint_owner **ret,
                                     struct pst_diag *diag)
@@ -299,6 +324,7 @@ static enum pst_status claim_late(struct pstd_session *s, bool fallback,
         pst_checkpoint_release(*owner);
         *owner = NULL;
     }
+    emit_replaced(s);
     return status;
 }
 
@@ -331,6 +357,8 @@ enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
         status = claim_or_check(s, fallback, diag);
     if (status == PST_OK && s->w->rank == 0)
         status = pst_checkpoint_restore_owner(*owner_of(s, fallback), diag);
+    if (status == PST_OK && s->w->rank == 0)
+        pst_checkpoint_record_pair(s->owner, s->fallback_owner);
     return pstd_agree_status(s->w, status, diag);
 }
 
@@ -349,6 +377,8 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
         status = check_distinct(s, diag);
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
         status = claim_early(s, true, diag);
+    if (status == PST_OK)
+        emit_replaced(s);
     return status;
 }
 

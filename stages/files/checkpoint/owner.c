@@ -376,6 +376,21 @@ static enum pst_status store_folder(const char *dir, char ret[PATH_MAX],
                               "%s: the path is too long", dir);
 }
 
+/* Names the folder if it has no name. Forgets the run's other folder if the run
+ * or the path of that folder is new. */
+static void identify_folder(struct pst_checkpoint_owner *o)
+{
+    struct pst_owner_record *now = &o->record;
+    const struct pst_owner_record *was = &o->before;
+
+    if (now->id[0] == '\0')
+        pst_checkpoint_name_run(now->id);
+    if (strcmp(now->run, was->run) != 0 ||
+        strcmp(now->fallback, was->fallback) != 0 ||
+        strcmp(now->first, was->first) != 0)
+        now->other[0] = '\0';
+}
+
 static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
                                       struct pst_checkpoint_owner *o,
                                       struct pst_checkpoint_former *former,
@@ -407,6 +422,7 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
         status = store_folder(claim->first, o->record.first, diag);
     if (status != PST_OK)
         return status;
+    identify_folder(o);
     snprintf(o->record.model, sizeof(o->record.model), "%s",
              claim->model_digest);
     this_host(o->record.host);
@@ -555,6 +571,45 @@ bool pst_checkpoint_may_be_in_use(const struct pst_checkpoint_owner *o,
     *ret_host = o->before.host;
     *ret_pid = o->before.pid;
     return true;
+}
+
+/* True if the folder of `o` is another one than that of which `of` knows. */
+static bool is_replaced(const struct pst_checkpoint_owner *o,
+                        const struct pst_checkpoint_owner *of)
+{
+    return of->record.other[0] != '\0' &&
+           strcmp(of->record.other, o->record.id) != 0;
+}
+
+const char *pst_checkpoint_replaced_folder(
+    const struct pst_checkpoint_owner *first,
+    const struct pst_checkpoint_owner *second)
+{
+    if (!first || !second)
+        return NULL;
+    return is_replaced(second, first)   ? second->dir
+           : is_replaced(first, second) ? first->dir
+                                        : NULL;
+}
+
+static void record_other(struct pst_checkpoint_owner *o,
+                         const struct pst_checkpoint_owner *other)
+{
+    if (strcmp(o->record.other, other->record.id) == 0)
+        return;
+    memcpy(o->record.other, other->record.id, sizeof(o->record.other));
+    /* If this fails, the next save tries again. */
+    if (pst_owner_record_write(o->dir, &o->record, NULL) != PST_OK)
+        o->record.other[0] = '\0';
+}
+
+void pst_checkpoint_record_pair(struct pst_checkpoint_owner *first,
+                                struct pst_checkpoint_owner *second)
+{
+    if (!first || !second)
+        return;
+    record_other(first, second);
+    record_other(second, first);
 }
 
 void pst_checkpoint_release(struct pst_checkpoint_owner *o)

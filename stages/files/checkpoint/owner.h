@@ -77,6 +77,16 @@ enum pst_status pst_checkpoint_check_owner(
  * be NULL. */
 enum pst_status pst_checkpoint_restore_owner(
     struct pst_checkpoint_owner *owner, struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the path of that one of a resumed run's two folders which is not the
+ * one that the run had under this path when it saved last: its disk may not be
+ * mounted. NULL: none, or unknown. Borrowed; the owners may be NULL. */
+const char *pst_checkpoint_replaced_folder(
+    const struct pst_checkpoint_owner *first,
+    const struct pst_checkpoint_owner *second);
+/* Records in both folders of a run that they belong together, as far as that
+ * can be written; before each save. The owners may be NULL. */
+void pst_checkpoint_record_pair(struct pst_checkpoint_owner *first,
+                                struct pst_checkpoint_owner *second);
 /* Releases the folder; owner may be NULL. */
 void pst_checkpoint_release(struct pst_checkpoint_owner *owner);
 

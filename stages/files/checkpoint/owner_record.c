@@ -54,6 +54,8 @@ enum pst_status pst_owner_record_read(const char *dir,
         get_text(root, "host", ret->host, sizeof(ret->host));
         get_text(root, "fallback", ret->fallback, sizeof(ret->fallback));
         get_text(root, "first", ret->first, sizeof(ret->first));
+        get_text(root, "id", ret->id, sizeof(ret->id));
+        get_text(root, "other", ret->other, sizeof(ret->other));
         ret->pid = json_integer_value(json_object_get(root, "pid"));
         ret->held = json_is_true(json_object_get(root, "held"));
         ret->open = json_is_true(json_object_get(root, "open"));
@@ -82,10 +84,11 @@ enum pst_status pst_owner_record_write(const char *dir,
 {
     struct pst_str path = {0};
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1, "run",
-        r->run, "model", r->model, "fallback", r->fallback, "first",
-        is_utf8(r->first) ? r->first : "", "host", r->host, "pid",
-        (json_int_t)r->pid, "held", (int)r->held, "open", (int)r->open);
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1,
+        "run", r->run, "model", r->model, "fallback", r->fallback, "first",
+        is_utf8(r->first) ? r->first : "", "id", r->id, "other", r->other,
+        "host", r->host, "pid", (json_int_t)r->pid, "held", (int)r->held,
+        "open", (int)r->open);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     enum pst_status status = pst_owner_path(dir, PST_OWNER_FILE, &path, diag);
 

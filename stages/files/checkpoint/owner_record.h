@@ -20,6 +20,9 @@ struct pst_owner_record {
     /* In the second folder: the first one; "": none, or its name is not UTF-8.
      */
     char first[PATH_MAX];
+    char id[33]; /* names this folder, whatever its path; "": none */
+    /* The id of the run's other folder when the run saved last; "": unknown. */
+    char other[33];
     int64_t pid;
     /* The process still uses the folder; only used if locks do not work. */
     bool held;

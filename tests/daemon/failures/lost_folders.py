@@ -99,6 +99,46 @@ def second_by_record(b):
     assert b.weights(name) == b.want
 
 
+def folder_is_another(b):
+    """Checks that a resume warns if another folder is where one of the run's
+    two folders was at the last save, as if a disk is not mounted, until the run
+    has saved again; and that it does not if the folders were moved."""
+    name = b.fresh()
+    second, n = name + "-second", 1
+
+    def resumed(first, *more):
+        """Makes some steps. Returns the folders of the warnings."""
+        nonlocal n
+        n += 1
+        log = f"{name}-log{n}"
+        said = b.call(*b.words(first, "--resume", "--quiet", "--log-dir", log,
+                               *more, steps=n * EVERY))
+        lines = b.events(log, "checkpoint_replaced", "rank-0")
+        assert ("is not the folder that this run had" in said) == bool(lines)
+        return [os.path.basename(job.field(x, "dir")) for x in lines]
+
+    given = "--checkpoint-fallback", second
+    b.call(*b.words(name, *given, steps=EVERY))
+    assert resumed(name) == []
+    os.rename(b.path(second), b.path("away"))
+    os.mkdir(b.path(second))
+    assert resumed(name) == [second]
+    assert resumed(name) == []
+    # The disk is back, and what was saved meanwhile may be elsewhere.
+    shutil.rmtree(b.path(second))
+    os.rename(b.path("away"), b.path(second))
+    assert resumed(name) == [second]
+    os.rename(b.path(name), b.path("away"))
+    os.mkdir(b.path(name))
+    newest = max(x for x in os.listdir(b.path("away")) if x[:5] == "step-")
+    os.rename(b.path("away", newest), b.path(second, newest))
+    assert resumed(name, *given) == [name]
+    for old in name, second:
+        os.rename(b.path(old), b.path(old + "-moved"))
+    assert resumed(name + "-moved", given[0], second + "-moved") == []
+    shutil.rmtree(b.path("away"))
+
+
 def disk_is_away(b):
     """Checks that no run starts from step 0 while the disk of the checkpoints
     is missing, and that the job continues when the disk is back."""
@@ -237,7 +277,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
         for part in (moved_in_pause, killed_after_save, first_folder_dies,
-                     second_by_record,
+                     second_by_record, folder_is_another,
                      disk_is_away, pause_is_kept, others_files, step_zero, other_run, links):
             print(part.__name__, flush=True)
             part(b)
