@@ -264,7 +264,9 @@ static enum pst_status split_whole(struct pst_eval_cut *cut,
 {
     const struct pst_plan *like = cut->like;
     const char *loss_fn = pst_plan_root(like)->loss_fn;
-    struct pst_split_options options = {.stages = 1, .loss_fn = loss_fn};
+    /* This policy ignores markers: the stages come from the plan. */
+    struct pst_split_options options = {
+        .policy = "flops", .stages = 1, .loss_fn = loss_fn};
 
     if (loss_fn == NULL)
         options.loss =
