@@ -260,6 +260,8 @@ void pst_eval_cut_fini(struct pst_eval_cut *cut)
 {
     pst_plan_free(cut->plan);
     pst_model_close(cut->model);
+    for (size_t i = 0; i < PST_COUNT(cut->casts); i++)
+        pst_casting_free(cut->casts[i]);
     pst_plan_free(cut->joined);
     pst_plan_free(cut->whole);
     *cut = (struct pst_eval_cut){0};

@@ -16,7 +16,7 @@
  *
  * Modules named in the options keep their random operators, dropout included.
  */
-#include "stages/split/again.h"
+#include "stages/split/attr/follow.h"
 
 struct pst_eval_options {
     /* fnmatch(3) patterns of modules; submodules match, too. */
@@ -45,7 +45,8 @@ struct pst_eval_cut {
     void *read_ctx;
     struct pst_plan *joined;
     struct pst_model *model;
-    struct pst_plan *plan; /* the plan to run */
+    struct pst_casting *casts[PST_MAX_FOLLOWS]; /* of `model`, or NULL */
+    struct pst_plan *plan;                      /* the plan to run */
 };
 
 /* Makes the evaluation plan. Parameters are numbered as in `plan`; fn reads
@@ -57,11 +58,12 @@ enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /*
  * Makes the evaluation plan of another export of the model, such as one in eval
- * mode. Its parameters and buffers must have the names and shapes of the
- * plan's, and each node goes to the first stage that has its operands; fn reads
- * the values of the plan's parameters. The loss is the output with the same
- * path as the plan's loss, or is added by the same loss function. The error
- * names tensors that the plan does not have, and models that use their
+ * mode. Its parameters and buffers must have the names, shapes and dtypes of
+ * the plan's; those that were cast since the run began are cast here, too
+ * (attr/follow.h). Each node goes to the first stage that has its operands; fn
+ * reads the values of the plan's parameters. The loss is the output with the
+ * same path as the plan's loss, or is added by the same loss function. The
+ * error names tensors that the plan does not have, and models that use their
  * parameters in another order than the stages do. Borrows plan, ctx and model
  * until *ret is released.
  */

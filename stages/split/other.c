@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stages/graph/schema.h"
+#include "stages/ops/core/op.h"
 #include "stages/split/split.h"
 
 #define TAG PST_TAG_PLAN
@@ -56,8 +57,9 @@ static enum pst_status check_model(const struct pst_model *model,
                               s.missing);
 }
 
-/* Checks that names, dtypes and shapes of the state are those of the plan;
- * constants are not compared, since each export has its own. */
+/* Checks that names, dtypes and shapes of the state are those of the plan, but
+ * for dtypes that follow the plan's; constants are not compared, since each
+ * export has its own. */
 static enum pst_status check_names(const struct pst_plan *whole,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -77,7 +79,8 @@ static enum pst_status check_names(const struct pst_plan *whole,
                                 "the evaluation model reads \"%.200s\", which "
                                 "the model that is trained does not read",
                                 p->fqn);
-        if (!pst_meta_same(&q->meta, &p->meta))
+        if (!pst_meta_same(&q->meta, &p->meta) &&
+            pst_cast_like(like, p) == NULL)
             return pst_diag_set(diag, PST_E_EVAL_MODEL,
                                 "\"%.200s\" is %s in the evaluation model, and "
                                 "%s in the model that is trained",
@@ -85,6 +88,25 @@ static enum pst_status check_names(const struct pst_plan *whole,
                                 pst_meta_text(&q->meta, there));
     }
     return PST_OK;
+}
+
+/* Reads the value of the plan's parameter k, which was cast, as the dtype that
+ * the file has. */
+static enum pst_status read_cast(const struct pst_eval_cut *cut, unsigned k,
+                                 enum pst_dtype dtype, void *dst,
+                                 struct pst_diag *diag)
+{
+    const struct pst_meta *meta = &cut->like->params.at[k].meta;
+    const size_t bytes = PST_MAX(pst_meta_bytes(meta), (size_t)1);
+    void *now = pst_alloc(TAG, bytes);
+    enum pst_status status = now != NULL
+                                 ? cut->read(cut->read_ctx, k, now, diag)
+                                 : pst_diag_nomem(diag, bytes);
+
+    for (int64_t i = 0; status == PST_OK && i < pst_meta_numel(meta); i++)
+        pst_store_f64(dtype, dst, i, pst_load_f64(meta->dtype, now, i));
+    pst_free(now);
+    return status;
 }
 
 /* Reads the values of the plan's parameters, and constants from the file. */
@@ -95,9 +117,11 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     const struct pst_plan_param *p = &cut->whole->params.at[i];
     const int k = p->kind == PST_VALUE_CONST ? -1 : find_like(cut->like, p);
 
-    if (k < 0 || !pst_meta_same(&cut->like->params.at[k].meta, &p->meta))
-        return pst_plan_read_param(cut->whole, i, dst, diag);
-    return cut->read(cut->read_ctx, (unsigned)k, dst, diag);
+    if (k >= 0 && pst_meta_same(&cut->like->params.at[k].meta, &p->meta))
+        return cut->read(cut->read_ctx, (unsigned)k, dst, diag);
+    if (k >= 0 && pst_cast_like(cut->like, p) != NULL)
+        return read_cast(cut, (unsigned)k, p->meta.dtype, dst, diag);
+    return pst_plan_read_param(cut->whole, i, dst, diag);
 }
 
 /* --- stages --------------------------------------------------------------- */
@@ -294,6 +318,9 @@ enum pst_status pst_eval_cut_other(struct pst_eval_cut *ret,
     if (status == PST_OK)
         status =
             pst_plan_model(ret->joined, read_start, ret, &ret->model, diag);
+    if (status == PST_OK)
+        status = pst_model_follow_casts(ret->model, ret->joined, plan,
+                                        ret->casts, diag);
     if (status == PST_OK)
         status = place_all(ret, diag);
     if (status == PST_OK)

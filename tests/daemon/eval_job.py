@@ -76,6 +76,18 @@ class Bench(job.Bench):
             "eval", plan, "--data", f"{data}.safetensors", "-m", "2",
             "--checkpoint", folder, "--json", *more))
 
+    def serve_and_ask(self, plan, folder, rows, *more):
+        """Serves the newest checkpoint; its answer is in asked.safetensors."""
+        served = self.begin("serve", plan, "-n", "2", "--transport",
+                            self.transport, "--checkpoint", folder, "--job",
+                            "served", *more)
+        while "serving with" not in (line := served.stdout.readline()):
+            assert line, served.communicate()
+        self.call("ask", f"{rows}.safetensors", "-o", "asked.safetensors",
+                  "--job", "served")
+        self.call("stop", "--job", "served")
+        self.ended(served, code=None)
+
     def best_of(self, name):
         """Returns the name and the tensors of the only checkpoint in
         `best`."""

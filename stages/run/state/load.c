@@ -128,9 +128,14 @@ static enum pst_status load_entry(void *ctx, struct pst_rank *r,
             pst_dtype_name(entry->meta.dtype));
     if (!pst_meta_same(&e->meta, &entry->meta))
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_MODEL,
-                            "'%s' is %s in the checkpoint, %s in the plan",
+                            "'%s' is %s in the checkpoint, %s in the plan%s",
                             entry->name, pst_meta_text(&e->meta, got),
-                            pst_meta_text(&entry->meta, want));
+                            pst_meta_text(&entry->meta, want),
+                            pst_carried_is_in(l->ckpt)
+                                ? ": a change of the run has cast it, which "
+                                  "its own plan follows, and serve "
+                                  "--eval-model"
+                                : "");
     status = pst_safetensors_read(e, entry->begin, entry->bytes,
                                   pst_device_host(&d->mem, at), diag);
     if (status == PST_OK)

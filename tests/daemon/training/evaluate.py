@@ -3,12 +3,12 @@
 """Tests evaluations during training: `run --eval-data`.
 
 usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 ROWS.pt2 PATHS.pt2
-           PATHS-EVAL.pt2 self|mpi
+           PATHS-EVAL.pt2 FOLDER self|mpi
 
 NORM.pt2 has batch norms, so that model.eval() computes something else than a
 training step. DROPS.pt2 has all kinds of dropout, ROWS.pt2 a cross entropy.
 PATHS.pt2 has stochastic depth; PATHS-EVAL.pt2 is the same model exported in
-eval mode, without it.
+eval mode, without it. FOLDER/u06.pt2 has a module with one parameter.
 """
 import glob
 import json
@@ -267,15 +267,7 @@ def other_mode(b, paths, mode, other):
         "plan", "paths.plan", "--eval-data", "paths.safetensors",
         "--eval-model", mode, "--json"))["ranks"]
     assert all(rank["eval_bytes"] > 0 for rank in memory), memory
-    served = b.begin("serve", "paths.plan", "-n", "2", "--transport",
-                     b.transport, "--checkpoint", "ck-paths-0", "--eval-model",
-                     mode, "--job", "served")
-    while "serving with" not in (line := served.stdout.readline()):
-        assert line, served.communicate()
-    b.call("ask", "rows.safetensors", "-o", "asked.safetensors", "--job",
-           "served")
-    b.call("stop", "--job", "served")
-    b.ended(served, code=None)
+    b.serve_and_ask("paths.plan", "ck-paths-0", "rows", "--eval-model", mode)
     b.call("infer", mode, "--data", "rows.safetensors", "-o",
            "inferred.safetensors", "--checkpoint", "ck-paths-0",
            "--other-model")
@@ -308,23 +300,56 @@ def changed_mode(b, mode):
     assert alone["loss"] == found[-1][1], (alone, found)
 
 
-def lost_mode(b, mode):
+def cast_mode(b, norm):
+    """Casts parameters of a model that --eval-model evaluates. If that is the
+    file of the model itself, evaluations and answers are those without it,
+    with the same bits."""
+    for n, changes in enumerate((
+            [("attr", "cast", "", "bf16")],
+            [("freeze", "conv"), ("attr", "cast", "conv", "f16"),
+             ("freeze", "fc"), ("attr", "cast", "fc", "f64")])):
+        seen = []
+        for more in (), ("--eval-model", norm):
+            name = f"cast-{n}-{len(more)}"
+            job = b.begin(*b.words(
+                "log-" + name, "--eval-data", "other.safetensors",
+                "--eval-every", "4", "--checkpoint", name, "--steps", "8",
+                "--job", name, *more), PENSTOCK_GATE="gate")
+            b.paused_after(2, name)
+            for change in changes:
+                b.call(*change, "--job", name)
+            b.call("resume", "--job", name)
+            b.gate(1 << 30)
+            b.ended(job)
+            os.remove(b.path("gate"))
+            os.remove(b.path("gate.at"))
+            b.serve_and_ask("norm.plan", name, "train", *more)
+            seen.append((b.evaluations("log-" + name),
+                         b.bytes_of("asked.safetensors")))
+        assert seen[0] == seen[1] and len(seen[0][0]) == 2, seen
+
+
+def lost_mode(b, models):
     """Changes a model so that --eval-model no longer fits: the run goes on
     without evaluations, and so does a resume."""
-    words = ("--eval-data", "paths.safetensors", "--eval-every", "20",
-             "--eval-model", mode, "--checkpoint", "ck-lost")
+    write_data(b.path("lost.safetensors"), 8, x=[16])
+    b.call("split", f"{models}/u06.pt2", "-o", "u06.plan", "--loss-fn",
+           "mse:target=x", "--policy", "flops", "--stages", "1")
+    words = ("--eval-data", "lost.safetensors", "--eval-every", "20",
+             "--eval-model", f"{models}/u06.pt2", "--checkpoint", "ck-lost",
+             "-n", "1")
+    more = dict(plan="u06.plan", data="lost")
     job = b.begin(*b.words("log-lost-1", *words, "--steps", "1000000000",
-                           "--job", "lost", plan="paths.plan", data="paths"))
+                           "--job", "lost", **more))
     b.await_event("log-lost-1", "evaluated", "rank-0")
-    b.call("freeze", "blocks.0", "--job", "lost")
-    b.call("attr", "cast", "blocks.0", "bf16", "--job", "lost")
+    b.call("swap", "n", f"{models}/u06.pt2", "--job", "lost")
     b.await_event("log-lost-1", "eval_failed", "rank-0")
     b.call("stop", "--job", "lost")
     b.ended(job, code=130)
     step = max(int(x[5:]) for x in os.listdir(b.path("ck-lost"))
                if x.startswith("step-"))
     b.call(*b.words("log-lost-2", *words, "--resume", "--steps", str(step + 2),
-                    plan="paths.plan", data="paths"))
+                    **more))
     assert b.events("log-lost-2", "eval_failed", "rank-0")
     assert not b.events("log-lost-2", "evaluated", "rank-0")
 
@@ -528,12 +553,14 @@ def refuses(b):
 
 
 def main():
-    penstock, norm, drops, rows, *paths = map(os.path.abspath, sys.argv[1:7])
+    penstock, norm, drops, rows, *paths, models = map(os.path.abspath,
+                                                      sys.argv[1:8])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
-        with Bench(penstock, norm, drops, sys.argv[7], folder, rows) as b:
+        with Bench(penstock, norm, drops, sys.argv[8], folder, rows) as b:
             other_mode(b, *paths, drops)
             changed_mode(b, paths[1])
-            lost_mode(b, paths[1])
+            cast_mode(b, norm)
+            lost_mode(b, models)
             for part in (same_numbers, divides, weighs, gathers, continues,
                          reports_changes, reports_rank_changes, ends_early,
                          interrupted, prints_perplexity, refuses):
