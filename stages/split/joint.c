@@ -241,9 +241,8 @@ static enum pst_status add_ports_of(struct jointer *j, size_t i, size_t n_nodes)
                               n_nodes)
                    : PST_OK;
     edge = &plan->edges.at[port.index];
-    /* a buffer that is carried to the next microbatch has no gradient */
-    if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
-        edge->carries != NULL)
+    /* older plans have gradients of constants, too */
+    if (!edge->depends && (!plan->counted || edge->grad_parts == 0))
         return PST_OK;
     return add_port(j, &port, has_later_part(plan, edge), n_nodes);
 }
@@ -561,7 +560,7 @@ static enum pst_status count_stage(struct pst_plan *plan, unsigned stage,
 enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
                                struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
+    enum pst_status status = pst_plan_mark_depends(plan, diag);
 
     *ret = 0;
     for (unsigned stage = (unsigned)plan->stages.n;

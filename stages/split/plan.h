@@ -49,6 +49,9 @@ struct pst_edge {
     /* meta as sent and received; keeps dense strides */
     struct pst_meta meta;
     unsigned grad_parts; /* number of gradient messages; 0: none */
+    /* the value is computed from a parameter with a gradient or from a model
+     * input of a floating dtype; no other value has a gradient */
+    bool depends;
     /* FQN of the buffer that an earlier stage reads from this edge in the next
      * microbatch; NULL: an ordinary value */
     const char *carries;

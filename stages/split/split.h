@@ -50,6 +50,10 @@ enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
 enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* depends.c: sets `depends` of all edges. */
+enum pst_status pst_plan_mark_depends(struct pst_plan *plan,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+
 /* unread.c: adds notes on parameters, inputs and constants that training does
  * not use, once readers and gradients are counted. */
 enum pst_status pst_split_unread(struct pst_splitter *s) PST_MUST_CHECK;

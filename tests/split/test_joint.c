@@ -216,11 +216,83 @@ static void numbers_the_parts(void **state)
     model_fini(&model);
 }
 
+/* A mask that is computed from a constant, one computed from a parameter, and a
+ * frozen parameter: all are added in stage 1. */
+static const char masks[] =
+    "graph next_id=1 {\n"
+    "  input %x: f32[8, 8]\n"
+    "  param %w \"w\" grad: f32[8, 8]\n"
+    "  param %f \"f\": f32[8, 8]\n"
+    "  %zeros: f32[8, 8] = aten.full.default([8, 8], 0.0)" NODE "  %zero" SHAPE
+    "neg.default(%zeros)" NODE "  %frozen" SHAPE "tanh.default(%f)" NODE
+    "  %mask" SHAPE "tanh.default(%w)" NODE "  %h" SHAPE
+    "mul.Tensor(%x, %x)" NODE "  pippy._pipe_split.default()" NODE "  %a" SHAPE
+    "scaled_dot_product_attention.default(%w, %h, %h, %zero)" NODE "  %b" SHAPE
+    "scaled_dot_product_attention.default(%w, %a, %h, %mask)" NODE "  %c" SHAPE
+    "mul.Tensor(%b, %frozen)" NODE
+    "  %loss: f32[] = aten.mse_loss.default(%c, %x)" NODE
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static struct pst_edge *find_edge(struct pst_plan *plan, const char *value)
+{
+    for (size_t i = 0; i < plan->edges.n; i++)
+        if (strcmp(plan->edges.at[i].value, value) == 0)
+            return &plan->edges.at[i];
+    fail_msg("no edge sends %s", value);
+    return NULL;
+}
+
+static unsigned count_nodes(const struct pst_plan *plan, unsigned stage,
+                            const char *name)
+{
+    struct pst_joint *joint;
+    unsigned n = 0;
+
+    assert_ok(pst_joint_new(plan, stage, &joint, &diag), &diag);
+    for (size_t i = 0; i < joint->graph->nodes.n; i++)
+        n += strcmp(joint->graph->nodes.at[i]->schema->name, name) == 0;
+    pst_joint_free(joint);
+    return n;
+}
+
+/* Attention has another gradient operator if its mask needs a gradient, and a
+ * constant needs none in the uncut graph. */
+static void constants_have_no_gradient(void **state)
+{
+    const struct pst_split_options options = {0};
+    const struct pst_split_options whole = {.policy = "flops", .stages = 1};
+    struct pst_model model;
+    struct pst_plan *plan;
+
+    (void)state;
+    model_init(&model, masks, NULL, 0);
+    assert_ok(pst_split(&model, &whole, &plan, &diag), &diag);
+    assert_int_equal(count_nodes(plan, 0, "penstock.sdpa_backward.default"), 1);
+    assert_int_equal(
+        count_nodes(plan, 0, "penstock.sdpa_backward_mask.default"), 1);
+    pst_plan_free(plan);
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    assert_int_equal(plan->stages.n, 2);
+    assert_int_equal(find_edge(plan, "zero")->grad_parts, 0);
+    assert_int_equal(find_edge(plan, "frozen")->grad_parts, 0);
+    assert_int_equal(find_edge(plan, "mask")->grad_parts, 1);
+    assert_int_equal(find_edge(plan, "h")->grad_parts, 1);
+    assert_int_equal(count_nodes(plan, 1, "penstock.sdpa_backward.default"), 1);
+    /* a plan of an older version sends that gradient, too */
+    find_edge(plan, "zero")->grad_parts = 1;
+    assert_int_equal(
+        count_nodes(plan, 1, "penstock.sdpa_backward_mask.default"), 2);
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_gradients_are_the_same),
         cmocka_unit_test(numbers_the_parts),
+        cmocka_unit_test(constants_have_no_gradient),
     };
 
     pst_diag_init(&diag);

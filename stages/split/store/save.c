@@ -355,6 +355,8 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
     if (status != PST_OK)
         return status;
     status = pst_plan_check(plan, diag);
+    if (status == PST_OK)
+        status = pst_plan_mark_depends(plan, diag);
     for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
         if (plan->stages.at[i].weights_digest[0] == '\0')
             status = pst_diag_set(diag, PST_E_PLAN_DAMAGED,
