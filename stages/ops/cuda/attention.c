@@ -114,6 +114,7 @@ static void backward_run(const struct pst_call *c)
     p.dq = c->out[0].data;
     p.dk = c->out[1].data;
     p.dv = c->out[2].data;
+    p.ds = c->n_out > 3 ? c->out[3].data : NULL;
     launch_tiles(c, QUERY_GRAD, p.l, of.batches, &p);
     launch_tiles(c, KEY_GRAD, p.s, of.batches / p.group, &p);
 }
@@ -168,3 +169,4 @@ static const struct pst_kernel backward_kernels[] = {
      backward_run, 2e-5},
 };
 PST_CUDA_KERNELS(sdpa_backward, backward_kernels);
+PST_CUDA_KERNELS(sdpa_backward_mask, backward_kernels);

@@ -198,6 +198,38 @@ PST_DEVICE void sdpa_stats(const struct pst_cuda_sdpa &p,
     }
 }
 
+/* Stores a tile of the gradients of scores. */
+template <int R>
+PST_DEVICE void sdpa_store_scores(const struct pst_cuda_sdpa &p,
+                                  const float *tile, int64_t i, int top,
+                                  int first)
+{
+    const int x = first + (int)threadIdx.x % SDPA_KEYS;
+
+    for (int r = (int)threadIdx.x / SDPA_KEYS; r < SDPA_SIDE * R;
+         r += PST_CUDA_BLOCK / SDPA_KEYS)
+        if (top + r < p.l && x < p.s)
+            p.ds[(i * p.l + top + r) * p.s + x] =
+                tile[r * (SDPA_KEYS + SDPA_PAD) + x - first];
+}
+
+/* Clears the gradients of the scores of keys that no row of the tile attends
+ * to. */
+template <int R>
+PST_DEVICE void sdpa_clear_scores(const struct pst_cuda_sdpa &p, int64_t i,
+                                  int top, int first)
+{
+    const int n = p.s - first;
+
+    for (int64_t at = threadIdx.x; n > 0 && at < (int64_t)SDPA_SIDE * R * n;
+         at += PST_CUDA_BLOCK) {
+        const int r = (int)(at / n), x = (int)(at % n);
+
+        if (top + r < p.l)
+            p.ds[(i * p.l + top + r) * p.s + first + x] = 0.0f;
+    }
+}
+
 template <int D, int R>
 PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
 {
@@ -221,6 +253,9 @@ PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
                                 top, p.l, p.e);
     sdpa_load<D, SDPA_SIDE * R>((float *)g4, p.g, sdpa_offset(p, p.g, i, false),
                                 top, p.l, p.ev);
+    if (p.ds != nullptr)
+        sdpa_clear_scores<R>(p, i, top,
+                             (a.end + SDPA_KEYS - 1) / SDPA_KEYS * SDPA_KEYS);
     sdpa_stats<D, R>(p, a, base, inverse, sum);
     for (int first = 0; first < a.end; first += SDPA_KEYS) {
         sdpa_both<D, R>(p, a, first, s, t);
@@ -242,6 +277,8 @@ PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
         }
         __syncthreads();
         sdpa_add<D, R, SDPA_KEYS>(ds, a.kv, to);
+        if (p.ds != nullptr)
+            sdpa_store_scores<R>(p, ds, i, top, first);
     }
     sdpa_store<D, R>(p.dq + i * p.l * p.e, top, p.l, p.e, p.scale, to);
 }

@@ -29,6 +29,7 @@ enum pst_cuda_sdpa_mask {
 struct pst_cuda_sdpa {
     struct pst_cuda_sdpa_operand q, k, v, mask, g;
     float *out, *dq, *dk, *dv, *stats;
+    float *ds; /* gradient of the scores, (batches, L, S); NULL: not wanted */
     int64_t batch[PST_CUDA_RANK];
     int64_t group;
     int32_t l, s, e, ev;
