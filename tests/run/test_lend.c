@@ -95,7 +95,7 @@ static void inputs_that_are_results(void **state)
 
     (void)state;
     fixture_init(&f);
-    assert_true(is_free(&f)); /* the result lies behind the inputs */
+    assert_true(is_free(&f)); /* the result lies after the inputs */
     f.output.arg.value = &f.input[0];
     assert_false(is_free(&f));
     f.output.arg.value = &f.view;

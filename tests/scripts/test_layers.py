@@ -53,7 +53,7 @@ FAULTS = {
               "the guard is not PENSTOCK_STAGES_BASE_B_H"),
     "a part that sees the whole": (
         {"stages/run/rank/step/sums/reduce.c": source(WHOLE)},
-        "step/reduce.c:1: only stages/run/rank/rank.c, "),
+        "step/sums/reduce.c:1: only stages/run/rank/rank.c, "),
     "a header that shows the whole": (
         {"stages/run/engine.h": header("stages/run/engine.h", WHOLE)},
         "may include stages/run/rank/whole.h"),
