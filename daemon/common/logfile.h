@@ -232,7 +232,7 @@ const char *pstd_event_name(enum pstd_event event);
 const char *pstd_event_level(enum pstd_event event);
 const char *pstd_event_help(enum pstd_event event);
 
-#define PSTD_NOTE_FIELDS 56
+#define PSTD_NOTE_FIELDS 64
 #define PSTD_NOTE_TEXT   2560
 
 enum pstd_field_type { PSTD_FIELD_TEXT, PSTD_FIELD_INT, PSTD_FIELD_REAL };

@@ -131,6 +131,8 @@ static const struct pstd_metric rows[] = {
 };
 
 _Static_assert(PST_COUNT(rows) <= PSTD_MAX_METRICS, "too many metrics");
+/* The event `totals` has a field per metric, except those of `serving`. */
+_Static_assert(PSTD_MAX_METRICS <= PSTD_NOTE_FIELDS, "totals would omit some");
 
 const struct pstd_metric *pstd_metrics(size_t *ret_n)
 {
