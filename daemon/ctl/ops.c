@@ -4,6 +4,7 @@
 #include "daemon/ctl/print.h"
 #include "stages/frontend/missing.h"
 #include "stages/ops/core/op.h"
+#include "stages/ops/plugin/plugin.h"
 
 #include <string.h>
 
@@ -29,7 +30,8 @@ static const char *gradient_of(const struct pst_op *op)
 {
     if (op->rewrite != NULL)
         return "parts";
-    return op->vjp == pst_vjp_none ? "no" : "yes";
+    return op->vjp != pst_vjp_none && pst_plugin_has_gradient(op) ? "yes"
+                                                                  : "no";
 }
 
 static unsigned dtypes_of(const struct pst_op *op)

@@ -7,6 +7,7 @@ usage: refusals.py PENSTOCK FOLDER GOLDEN
 FOLDER has ours.c compiled as ours.so and with each of its faults, as
 ours-FAULT.so.
 """
+import json
 import os
 import shutil
 import sys
@@ -92,6 +93,12 @@ def main():
             if fault in CHECKED:
                 more.append("--check-plugins")
             refused(fault, error, [word, "make_plugin.py"], "run", model, *more)
+
+        for name, gradient in ("ours", "yes"), ("no_gradient", "no"):
+            rows = json.loads(b.call("ops", "ours.gate", "--json", "--plugin",
+                                     file() if name == "ours" else file(name)))
+            if [row["gradient"] for row in rows["operators"]] != [gradient]:
+                raise SystemExit(f"{name}: {rows}")
 
         # Files that are no plugins.
         with open(b.at("text.so"), "w") as text:

@@ -42,6 +42,13 @@ const struct pst_plugin *pst_plugin_of(const struct pst_op *op)
     return p;
 }
 
+bool pst_plugin_has_gradient(const struct pst_op *op)
+{
+    const struct pst_plugin_row *row = pst_plugin_row_of(op);
+
+    return row == NULL || row->given->gradient != NULL;
+}
+
 static const struct pst_plugin *find_plugin(const char *name)
 {
     const struct pst_plugin *p = pst_plugins();

@@ -35,6 +35,9 @@ enum pst_status pst_plugin_add(const struct penstock_plugin *given,
 const struct pst_plugin *pst_plugins(void);
 /* Returns the plugin of an operator; NULL if it is not a plugin's. */
 const struct pst_plugin *pst_plugin_of(const struct pst_op *op);
+/* False if the operator is a plugin's that states no gradient: training through
+ * it is refused. */
+bool pst_plugin_has_gradient(const struct pst_op *op);
 /* Checks that this process has a plugin, with that version and digest. who:
  * what needs it, "the plan". PST_E_PLUGIN_MISSING, PST_E_PLUGIN_OTHER. */
 enum pst_status pst_plugin_require(const char *who, const char *name,
