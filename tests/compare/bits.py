@@ -26,7 +26,7 @@ import sys
 import time
 from pathlib import Path
 
-from compare import Failed, call
+from compare import Failed, call, run_cases
 from sweep import MICROBATCHES, ROOT, Sweep
 
 CUTS = ["whole", "flops-2", "flops-4"]
@@ -115,20 +115,11 @@ def main():
         print(f"seed {a.seed}")
         random.Random(a.seed).shuffle(cases)
         cases = cases[:a.sample]
-    failed = 0
-    for case in cases:
-        name = " ".join(case)
-        if a.list:
-            print(name)
-            continue
-        try:
-            sweep.compare(a.old.resolve(), a.new.resolve(), case, a.shadow)
-            print(f"ok      {name}", flush=True)
-        except Failed as e:
-            failed += 1
-            print(f"FAILED  {name}\n{e}", flush=True)
-    print(f"{0 if a.list else len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+
+    def run(*case):
+        sweep.compare(a.old.resolve(), a.new.resolve(), case, a.shadow)
+
+    return run_cases(cases, run, a.list, Failed)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,27 @@ class Failed(Exception):
     pass
 
 
+def run_cases(cases, run, only_list, faults):
+    """Runs each case, a tuple of words, or only lists them. A case that raises
+    one of the exceptions `faults` has failed. Prints the counts; returns the
+    exit code."""
+    passed = failed = 0
+    for case in cases:
+        name = " ".join(case)
+        if only_list:
+            print(name)
+            continue
+        try:
+            run(*case)
+            passed += 1
+            print(f"ok      {name}", flush=True)
+        except faults as e:
+            failed += 1
+            print(f"FAILED  {name}\n{e}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
 def call(*words):
     """Runs a command. Returns its standard output, or raises Failed with its
     error messages."""

@@ -21,7 +21,7 @@ import struct
 import sys
 from pathlib import Path
 
-from compare import Failed, call
+from compare import Failed, call, run_cases
 from sweep import MICROBATCHES, ROOT, Sweep, blocks
 
 sys.path += [str(ROOT / "lib"), str(ROOT / "tests" / "daemon")]
@@ -135,20 +135,7 @@ def main():
         of_model = [c for c in itertools.product([model], CUTS, SCHEDULES,
                                                  RANKS) if a.only in " ".join(c)]
         cases += of_model if a.full or not of_model else [rng.choice(of_model)]
-    failed = 0
-    for case in cases:
-        name = " ".join(case)
-        if a.list:
-            print(name)
-            continue
-        try:
-            bits.compare(*case)
-            print(f"ok      {name}", flush=True)
-        except (Failed, penstock.Error) as e:
-            failed += 1
-            print(f"FAILED  {name}\n{e}", flush=True)
-    print(f"{0 if a.list else len(cases) - failed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run_cases(cases, bits.compare, a.list, (Failed, penstock.Error))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 import reference
-from compare import Failed, call
+from compare import Failed, call, run_cases
 from zoo import ZOO
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,21 +115,7 @@ def main():
         rest = [c for c in cases if c not in first]
         rng.shuffle(rest)
         cases = first + rest[:max(a.number - len(first), 0)]
-    passed = failed = 0
-    for case in cases:
-        name = " ".join(case)
-        if a.list:
-            print(name)
-            continue
-        try:
-            sweep.run(*case)
-            passed += 1
-            print(f"ok      {name}", flush=True)
-        except Failed as e:
-            failed += 1
-            print(f"FAILED  {name}\n{e}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return run_cases(cases, sweep.run, a.list, Failed)
 
 
 if __name__ == "__main__":
