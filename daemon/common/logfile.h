@@ -146,25 +146,25 @@
       "run= step= name= names= kind= dtype= kept= shape= stages= ranks= "      \
       "requires_grad= min= max= mean= nans= values=; a tensor, as asked")      \
     X(SWAPPED, "swapped", "info",                                              \
-      "run= step= module= calls= frozen= renewed= seconds= digest=; another "  \
-      "module from the next step on")                                          \
+      "run= step= module= calls= frozen= renewed= no_eval= seconds= digest=; " \
+      "another module from the next step on")                                  \
     X(SWAP_REFUSED, "swap_refused", "error",                                   \
       "run= step= module= status= id= text=; nothing was changed on any rank") \
     X(FROZEN, "frozen", "info",                                                \
-      "run= step= pattern= params= renewed= seconds= digest=; not trained "    \
-      "from the next step on")                                                 \
+      "run= step= pattern= params= renewed= no_eval= seconds= digest=; not "   \
+      "trained from the next step on")                                         \
     X(UNFROZEN, "unfrozen", "info",                                            \
-      "run= step= pattern= params= renewed= seconds= digest=; trained from "   \
-      "the next step on")                                                      \
+      "run= step= pattern= params= renewed= no_eval= seconds= digest=; "       \
+      "trained from the next step on")                                         \
     X(FREEZE_REFUSED, "freeze_refused", "error",                               \
       "run= step= pattern= status= id= text=; nothing was changed on any "     \
       "rank")                                                                  \
     X(ATTR_SET, "attr_set", "info",                                            \
-      "run= step= name= tensors= nans= renewed= seconds= digest=; other "      \
-      "values from the next step on")                                          \
+      "run= step= name= tensors= nans= renewed= no_eval= seconds= digest=; "   \
+      "other values from the next step on")                                    \
     X(ATTR_CAST, "attr_cast", "info",                                          \
       "run= step= name= tensors= dtype= skipped= converted= renewed= "         \
-      "seconds= digest=; another dtype from the next step on")                 \
+      "no_eval= seconds= digest=; another dtype from the next step on")        \
     X(ATTR_GOT, "attr_got", "info",                                            \
       "run= step= name= tensors= path= seconds=; after the tensors' attr")     \
     X(ATTR_REFUSED, "attr_refused", "error",                                   \

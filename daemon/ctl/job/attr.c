@@ -127,7 +127,7 @@ static enum pst_status report_outcome(struct asker *a, const pstctl_event *e)
                       "warning: there is a NaN or an infinity in the values of "
                       "%s\n",
                       nans);
-    pstctl_warn_renewed(e);
+    pstctl_warn_changed(e);
     if (a->config->json)
         return print_json(a, e);
     if (strcmp(e->name, "attr_set") == 0)

@@ -65,7 +65,7 @@ static enum pst_status show_outcome(const struct pstd_config *config,
         return diag->status;
     if (pst_has_suffix(event->name, "_refused"))
         return pstctl_refused_status(event, diag);
-    pstctl_warn_renewed(event);
+    pstctl_warn_changed(event);
     if (config->json)
         return pstctl_json_print(pstctl_event_json(event), diag);
     if (strcmp(event->name, "swapped") == 0)

@@ -72,15 +72,21 @@ bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag)
     return true;
 }
 
-void pstctl_warn_renewed(const pstctl_event *event)
+void pstctl_warn_changed(const pstctl_event *event)
 {
     const char *names = pstctl_text(event, "renewed");
+    const char *why = pstctl_text(event, "no_eval");
 
     if (names != NULL && names[0] != '\0')
         pstctl_printf(stderr,
                       "warning: another optimizer updates %s from now on: its "
                       "states begin anew\n",
                       names);
+    if (why != NULL && why[0] != '\0')
+        pstctl_printf(stderr,
+                      "warning: the changed model cannot be evaluated, so the "
+                      "run goes on without evaluations: %s\n",
+                      why);
 }
 
 enum pst_status pstctl_refused_status(const pstctl_event *event,

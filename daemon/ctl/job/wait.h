@@ -27,8 +27,9 @@ bool pstctl_is_repeated(const pstctl_event *event);
  * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
 /* Prints a warning if the event of a change names parameters that another
- * optimizer updates from then on, so that their optimizer states begin anew. */
-void pstctl_warn_renewed(const pstctl_event *event);
+ * optimizer updates from then on, so that their optimizer states begin anew, or
+ * says why the run is not evaluated any more. */
+void pstctl_warn_changed(const pstctl_event *event);
 /* Returns the status of an event that explains why nothing was changed:
  * PST_ERR_IO if a file could not be read or written, else PST_ERR_INPUT. */
 enum pst_status pstctl_refused_status(const pstctl_event *event,

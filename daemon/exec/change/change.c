@@ -48,6 +48,7 @@ struct change {
     /* parameters that another optimizer updates now
      * (pst_engine_list_renewed) */
     struct pst_str renewed;
+    struct pst_str no_eval; /* why evaluations are impossible now */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -305,6 +306,8 @@ static void emit_done(struct pstd_session *s, const struct change *x,
         pstd_note_text(&note, "nans", pst_str_text(&x->attr.nans));
     if (x->renewed.len > 0)
         pstd_note_text(&note, "renewed", pst_str_text(&x->renewed));
+    if (x->no_eval.len > 0)
+        pstd_note_text(&note, "no_eval", pst_str_text(&x->no_eval));
     pstd_note_real(&note, "seconds", seconds);
     pstd_note_text(&note, "digest", x->changed->of.plan->digest);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -333,6 +336,7 @@ static void end_change(struct change *x)
     pst_model_close(x->replaced.module);
     pst_model_close(x->old);
     pst_str_fini(&x->renewed);
+    pst_str_fini(&x->no_eval);
     pstd_attr_fini(&x->attr);
     pstd_states_fini(&x->states);
     pstd_spread_fini(&x->file);
@@ -359,6 +363,7 @@ static enum pst_status make_change(struct pstd_session *s,
         status = prepare_engine(s, &x, order, &engine, diag);
     if (status == PST_OK) {
         switch_engine(s, &x, engine);
+        status = pstd_eval_renew(s, &x.no_eval, diag);
         emit_done(s, &x, order, pstd_change_clock() - begin);
     } else {
         pst_engine_free(engine);

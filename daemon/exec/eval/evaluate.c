@@ -54,6 +54,19 @@ void pstd_eval_drop(struct pstd_session *s)
         pstd_eval_free_engine(s->evaluation);
 }
 
+enum pst_status pstd_eval_renew(struct pstd_session *s, struct pst_str *why,
+                                struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (s->evaluation == NULL)
+        return PST_OK;
+    status = pstd_eval_make_engine(s, s->evaluation, diag);
+    if (status != PST_OK)
+        pst_str_add(why, diag->text);
+    return status == PST_ERR_PEER ? status : PST_OK;
+}
+
 void pstd_eval_close(struct pstd_session *s)
 {
     struct pstd_evaluation *e = s->evaluation;
