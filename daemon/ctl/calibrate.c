@@ -16,7 +16,8 @@ enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
     enum pst_status status;
     bool is_new;
 
-    if (strcmp(config->dtype, "bf16") != 0 && config->autocast == NULL)
+    if (strcmp(config->dtype, "bf16") != 0 &&
+        (config->autocast == NULL || strcmp(config->autocast, "bf16") != 0))
         return PST_OK;
     status = pst_rates_ensure(&is_new, &path, diag);
     if (status == PST_OK && is_new) {

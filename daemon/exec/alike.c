@@ -105,7 +105,7 @@ enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
     enum pst_status status = PST_OK;
 
     if (strcmp(dtype, "bf16") != 0 &&
-        (w->plan == NULL || w->plan->autocast == NULL))
+        (w->plan == NULL || !pst_plan_casts_bf16(w->plan)))
         return PST_OK;
     if (w->rank == 0)
         status = ensure_rates(w, diag);

@@ -62,7 +62,7 @@ enum pst_status pstd_peak(struct pstd_session *s, double *ret,
         status = pstd_gather(s->w, &mine, sizeof(mine), all, diag);
     if (status == PST_OK && s->w->rank == 0)
         *ret = busy_cores(all, s->w->size) *
-               (s->options.bf16 || s->w->plan->autocast != NULL
+               (s->options.bf16 || pst_plan_casts_bf16(s->w->plan)
                     ? PST_MAX(rates->bf16, rates->f32)
                     : rates->f32);
     pst_free(all);

@@ -75,7 +75,7 @@ struct pst_model {
      * count: they use the batch's in both modes.
      */
     bool evaluates;
-    /* "bf16": imported as under torch.autocast with this dtype
+    /* "bf16", "f16": imported as under torch.autocast with this dtype
      * (import/autocast.def); NULL: as in the file. n_casts: casts of autocast,
      * also those of regions in the file. */
     const char *autocast;
@@ -117,8 +117,8 @@ enum pst_status pst_model_open_after(const char *path, const char *last,
                                      struct pst_model **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Opens a model like pst_model_open, as if it had been exported under
- * torch.autocast with this dtype: "bf16", or NULL for none. Casts in the file
- * stay. Borrows autocast. */
+ * torch.autocast with this dtype: "bf16", "f16", or NULL for none. Casts in the
+ * file stay. Borrows autocast. */
 enum pst_status pst_model_open_cast(const char *path, const char *autocast,
                                     struct pst_model **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;

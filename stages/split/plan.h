@@ -194,7 +194,7 @@ struct pst_plan {
     struct pst_symbols symbols;
     /* reason why symbolic sizes cannot be changed; or NULL */
     const char *fixed;
-    bool evaluates; /* exported in eval mode (struct pst_model) */
+    bool evaluates;       /* exported in eval mode (struct pst_model) */
     const char *autocast; /* cast as torch.autocast does (struct pst_model) */
     /* backward functions missing in the file (struct pst_model) */
     const char *lost;
@@ -300,6 +300,8 @@ enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
 enum pst_status pst_plan_entry(struct pst_plan *plan, unsigned i,
                                const struct pst_safetensors_entry **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* True if the plan computes in bf16 by --autocast. */
+bool pst_plan_casts_bf16(const struct pst_plan *plan);
 /* True if the tensor's names are keys of the model's state_dict. */
 bool pst_plan_is_state(const struct pst_plan_param *param);
 /* Returns the tensor's name in checkpoints: "param.FQN", "buffer.FQN". */

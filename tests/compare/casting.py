@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dtypes of a program under torch.autocast("cuda"), without a GPU: it runs
-node by node on fake tensors of that device, so PyTorch's own lists decide."""
+"""The dtypes of a program under torch.autocast, without a GPU: it runs node by
+node on fake tensors of that device, so PyTorch's own lists decide."""
 from unittest import mock
 
 import torch
@@ -21,10 +21,11 @@ def convolution(mode, func, *args, **kwargs):
 
 
 class Casting(torch.fx.Interpreter):
-    """Runs a program on tensors of device "cuda" and keeps their dtypes."""
+    """Runs a program on tensors of a device and keeps their dtypes."""
 
-    def __init__(self, module):
+    def __init__(self, module, device):
         super().__init__(module)
+        self.device = device
         self.dtypes = {}
 
     def call_function(self, target, args, kwargs):
@@ -33,18 +34,18 @@ class Casting(torch.fx.Interpreter):
         if target is torch.ops.higher_order.wrap_with_autocast:
             # A region that switches autocast off does so on its device.
             assert not args[2], "a region of the file casts"
-            torch.set_autocast_enabled("cuda", False)
+            torch.set_autocast_enabled(self.device, False)
             out = self.region(args[4], args[5:])
-            torch.set_autocast_enabled("cuda", True)
+            torch.set_autocast_enabled(self.device, True)
             return out
         if target is torch.ops.aten.to.dtype_layout:
             return args[0].to(kwargs["dtype"])
         if target is torch.ops.aten.to.device:
             return args[0].to(args[2])
-        args = tuple(torch.device("cuda") if isinstance(a, torch.device) else a
-                     for a in args)
+        args = tuple(torch.device(self.device)
+                     if isinstance(a, torch.device) else a for a in args)
         if "device" in kwargs:
-            kwargs = dict(kwargs, device="cuda")
+            kwargs = dict(kwargs, device=self.device)
         # It is in no list, and looks for cuDNN.
         if target is torch.ops.aten.batch_norm.default:
             return torch.empty_like(args[0])
@@ -53,7 +54,7 @@ class Casting(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
     def region(self, module, args):
-        inner = Casting(module)
+        inner = Casting(module, self.device)
         out = inner.run(*args)
         self.dtypes.update(inner.dtypes)
         return out
@@ -67,14 +68,15 @@ class Casting(torch.fx.Interpreter):
         return out
 
 
-def dtypes(program, inputs):
-    """Returns the dtypes of the program's values under autocast, by name."""
-    def on_cuda(t):
+def dtypes(program, inputs, device="cuda", low=torch.bfloat16):
+    """Returns the dtypes of the program's values under
+    torch.autocast(device, low), by name."""
+    def on_device(t):
         return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype,
-                                   device="cuda")
-    interpreter = Casting(program.graph_module)
-    torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", torch.bfloat16)
+                                   device=device)
+    interpreter = Casting(program.graph_module, device)
+    torch.set_autocast_enabled(device, True)
+    torch.set_autocast_dtype(device, low)
     torch.autocast_increment_nesting()
     impls = fake_impls.op_implementations_dict
     with FakeTensorMode(allow_non_fake_inputs=True), \
@@ -88,9 +90,9 @@ def dtypes(program, inputs):
                 t = program.state_dict[spec.target]
             else:
                 t = program.constants[spec.target]
-            args.append(on_cuda(t))
+            args.append(on_device(t))
         interpreter.run(*args)
     torch.autocast_decrement_nesting()
     torch.clear_autocast_cache()
-    torch.set_autocast_enabled("cuda", False)
+    torch.set_autocast_enabled(device, False)
     return interpreter.dtypes

@@ -500,11 +500,13 @@ static const struct pstd_option rows[] = {
         "linear layers that get a low-rank adapter: names of modules, with "
         "* and ?; all other parameters are frozen; alpha: 8; dropout of the "
         "adapter's input: 0; repeatable"),
-    CHOICE(autocast, "autocast", PSTD_OPT_SPLIT, NULL, "bf16",
-           "compute as if the model had been exported under torch.autocast: "
-           "matmuls, convolutions and attention in bf16, norms, softmax and "
-           "losses in f32, activations and messages in the dtype that follows; "
-           "parameters, their gradients and optimizer states stay f32"),
+    CHOICE(autocast, "autocast", PSTD_OPT_SPLIT, NULL, "bf16|f16",
+           "compute as if the model had been exported under torch.autocast, "
+           "with bf16 that for CUDA, with f16 that for CPUs: matmuls, "
+           "convolutions and attention in 16 bits, losses in f32 (with bf16 "
+           "also norms and softmax), activations and messages in the dtype "
+           "that follows; parameters, their gradients and optimizer states "
+           "stay f32"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut without --at; markers: at the model's markers; "

@@ -469,7 +469,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
         return status;
     describe_times(config, &f.times);
     pst_products_describe(&f.products);
-    if (strcmp(config->dtype, "bf16") == 0 || p.plan->autocast != NULL) {
+    if (strcmp(config->dtype, "bf16") == 0 || pst_plan_casts_bf16(p.plan)) {
         pst_str_add(&f.products, "; ");
         pst_rates_describe_bf16(&f.products);
     }

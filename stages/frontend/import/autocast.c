@@ -13,12 +13,12 @@
 
 struct row {
     const char *name;
-    enum pst_autocast region, whole;
+    enum pst_autocast region, cuda, cpu;
 };
 
 static const struct row rows[] = {
-#define ROW(name, region, whole)                                               \
-    {#name, PST_AUTOCAST_##region, PST_AUTOCAST_##whole},
+#define ROW(name, region, cuda, cpu)                                           \
+    {#name, PST_AUTOCAST_##region, PST_AUTOCAST_##cuda, PST_AUTOCAST_##cpu},
 #include "stages/frontend/import/autocast.def"
 #undef ROW
 };
@@ -32,7 +32,8 @@ enum pst_autocast pst_import_autocast_kind(enum pst_autocast_lists lists,
     for (size_t i = 0; i < PST_COUNT(rows) && n > 0; i++)
         if (strlen(rows[i].name) == n &&
             strncmp(rows[i].name, name + 1, n) == 0)
-            return lists == PST_AUTOCAST_WHOLE    ? rows[i].whole
+            return lists == PST_AUTOCAST_CUDA     ? rows[i].cuda
+                   : lists == PST_AUTOCAST_CPU    ? rows[i].cpu
                    : lists == PST_AUTOCAST_REGION ? rows[i].region
                                                   : PST_AUTOCAST_KEEP;
     return PST_AUTOCAST_KEEP;

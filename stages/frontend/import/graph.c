@@ -375,8 +375,9 @@ static void reset_import(struct pst_import *import)
     pst_map_init(&import->shared, PST_TAG_ARCHIVE);
     import->outer = (struct pst_scope){.graph = import->doc->graph};
     if (model->autocast != NULL) {
-        import->outer.autocast = PST_AUTOCAST_WHOLE;
         (void)pst_dtype_from_name(model->autocast, &import->outer.low);
+        import->outer.autocast =
+            import->outer.low == PST_F16 ? PST_AUTOCAST_CPU : PST_AUTOCAST_CUDA;
     }
     model->n_casts = 0;
     pst_map_init(&import->outer.values, PST_TAG_ARCHIVE);

@@ -511,7 +511,8 @@ static enum pst_status check_metadata(struct pst_import *import,
         seen.meta.dtype = dtype_in_file(import, &seen);
         args[0].value = &seen;
     }
-    if (scope->autocast == PST_AUTOCAST_WHOLE)
+    if (scope->autocast == PST_AUTOCAST_CUDA ||
+        scope->autocast == PST_AUTOCAST_CPU)
         args[pst_schema_arg(pst_op_schema(target->op), "dtype")] = pst_none();
     c.schema = pst_op_schema(target->op);
     c.args = args;

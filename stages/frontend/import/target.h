@@ -57,7 +57,8 @@ enum pst_autocast {
 enum pst_autocast_lists {
     PST_AUTOCAST_OFF,
     PST_AUTOCAST_REGION, /* a region of the file */
-    PST_AUTOCAST_WHOLE,  /* --autocast */
+    PST_AUTOCAST_CUDA,   /* --autocast bf16 */
+    PST_AUTOCAST_CPU,    /* --autocast f16 */
 };
 
 /* How an operator shows whether the model was exported in training mode. */

@@ -391,7 +391,8 @@ static enum pst_status unpack_head(struct unpacker *u, const pb_plan *pb)
     if (pb->autocast[0] != '\0') {
         enum pst_dtype dtype;
 
-        if (!pst_dtype_from_name(pb->autocast, &dtype) || dtype != PST_BF16)
+        if (!pst_dtype_from_name(pb->autocast, &dtype) ||
+            (dtype != PST_BF16 && dtype != PST_F16))
             return pst_diag_set(u->diag, PST_E_PLAN_DAMAGED,
                                 "%s: the dtype of autocast is wrong",
                                 PST_PLAN_FILE);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests --autocast bf16: every value has the dtype that PyTorch's lists give,
+"""Tests --autocast bf16 and f16: every value has the dtype that PyTorch's lists give,
 parameters, gradients and optimizer states stay f32, the same bits for each cut,
 and refusals.
 
-usage: autocast.py PENSTOCK AUTOCAST.pt2 AUTOCAST.json F64.pt2
+usage: autocast.py PENSTOCK AUTOCAST.pt2 AUTOCAST.json AUTOCAST-F16.json F64.pt2
 
-AUTOCAST.json has the dtypes in PyTorch (tests/golden/make/make_autocast.py).
+The .json files have the dtypes in PyTorch (tests/golden/make/make_autocast.py).
 """
 import json
 import os
@@ -19,8 +19,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import job  # noqa: E402
 import tensor_file  # noqa: E402
 
-NAMES = {"f32": "float32", "bf16": "bfloat16", "i64": "int64", "bool": "bool"}
-CASTS = 29
+NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16",
+         "i64": "int64", "bool": "bool"}
+CASTS = {"bf16": 29, "f16": 14}
 ROWS = 8
 
 
@@ -38,18 +39,20 @@ class Bench(job.Bench):
         assert done.returncode > 0 and text in done.stderr, done
 
 
-def check_dtypes(bench, expected):
+def check_dtypes(bench, plan, low, expected):
     """Compares the dtypes of all values with PyTorch's."""
-    text = bench.said("show", "1.plan", "--stage", "0")
+    text = bench.said("show", plan, "--stage", "0")
     found = dict(re.findall(r"%([\w.]+): (\w+)\[", text))
+    # Of a group norm, the value of that name is its statistics.
+    found.pop("group_norm", None)
     wrong = {n: (found[n], d) for n, d in expected.items()
              if n in found and NAMES[found[n]] != d}
     missing = [n for n in expected if n not in found]
     assert not wrong, wrong
     assert len(missing) < len(expected) // 4, missing
-    notes = re.findall(r"torch.autocast with bf16: (\d+) casts",
-                       bench.said("show", "1.plan"))
-    assert notes == [str(CASTS)], notes
+    notes = re.findall(rf"torch.autocast with {low}: (\d+) casts",
+                       bench.said("show", plan))
+    assert notes == [str(CASTS[low])], notes
     params = re.findall(r'^  "([^"]+)": (\w+)\[', text, re.M)
     assert len(params) > 20 and all(d in ("f32", "i64") for _, d in params), \
         params
@@ -91,14 +94,16 @@ def check_refusals(bench, wide):
     bench.fails("--autocast bf16 has no effect", "split", wide, "-o",
                 "wide.plan", "--autocast", "bf16")
     bench.fails("--autocast", "split", wide, "-o", "wide.plan", "--autocast",
-                "f16")
+                "f8")
     bench.fails("is split already", "plan", "1.plan", "--autocast", "bf16")
 
 
 def main():
-    penstock, model, dtypes, wide = sys.argv[1:]
-    with open(dtypes, encoding="utf-8") as f:
-        expected = json.load(f)
+    penstock, model, *dtypes, wide = sys.argv[1:]
+    expected = {}
+    for low, path in zip(CASTS, dtypes):
+        with open(path, encoding="utf-8") as f:
+            expected[low] = json.load(f)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(os.path.abspath(penstock), folder)
         model, wide = os.path.abspath(model), os.path.abspath(wide)
@@ -111,7 +116,9 @@ def main():
             bench.said("split", model, "-o", f"{n}.plan", "--stages", n,
                        "--autocast", "bf16")
         bench.said("split", model, "-o", "plain.plan")
-        check_dtypes(bench, expected)
+        bench.said("split", model, "-o", "f16.plan", "--autocast", "f16")
+        check_dtypes(bench, "1.plan", "bf16", expected["bf16"])
+        check_dtypes(bench, "f16.plan", "f16", expected["f16"])
         check_messages(bench)
         check_bits(bench)
         check_refusals(bench, wide)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes autocast.pt2 and autocast.json (PyTorch 2.13) next to this file.
+"""Writes autocast.pt2, autocast.json and autocast-f16.json (PyTorch 2.13) next
+to this file.
 
 The model has operators of each of autocast's lists. autocast.json has the
 dtypes of its values under torch.autocast("cuda", torch.bfloat16): the program
 runs node by node on tensors without data, so PyTorch's own lists decide, and
-no GPU is needed.
+no GPU is needed. autocast-f16.json has those under torch.autocast("cpu",
+torch.float16).
 """
 import json
 import os
@@ -71,10 +73,12 @@ def main():
         node.meta["stack_trace"] = None
         node.meta.pop("from_node", None)
     torch.export.save(program, os.path.join(HERE, "autocast.pt2"))
-    dtypes = casting.dtypes(program, args)
-    with open(os.path.join(HERE, "autocast.json"), "w", encoding="utf-8") as f:
-        json.dump(dtypes, f, indent=0)
-        f.write("\n")
+    for name, device, low in (("autocast.json", "cuda", torch.bfloat16),
+                              ("autocast-f16.json", "cpu", torch.float16)):
+        dtypes = casting.dtypes(program, args, device, low)
+        with open(os.path.join(HERE, name), "w", encoding="utf-8") as f:
+            json.dump(dtypes, f, indent=0)
+            f.write("\n")
 
 
 main()
