@@ -178,6 +178,9 @@ comparison_list() {
     "${sample[@]}"
   row "mixed precision" autocast.py "$root/out/autocast" \
     --models gpt2,resnet,lstm --curves gpt2
+  row "mixed precision in f16" autocast.py "$root/out/autocast-f16" \
+    --models gpt2,resnet --dtype f16
+  row "loss scaling" scaling.py "$root/out/scaling" --models vit
   row "adapters on GPT-2" adapters/lora_curve.py "$root/out/curve" \
     "${seed[@]}"
   row "README, word for word" readme.py "$root/out/readme"

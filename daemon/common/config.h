@@ -159,6 +159,7 @@ struct pstd_config {
     const char *state_dtype;
     bool use_ema;
     double clip_norm, clip_value;
+    const char *loss_scale;
     const char *lr_schedule, *lr_points, *lr_decay_shape;
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;
     double lr_min, lr_power;
@@ -219,7 +220,7 @@ struct pstd_config {
     uint64_t stages;
     struct pstd_list at, replicate, transmit, owner, keep_random, swap, freeze,
         unfreeze, lora;
-    const char *autocast; /* "bf16", or NULL */
+    const char *autocast; /* "bf16", "f16" or NULL */
     bool aliases;
     uint64_t at_call;
     const char *state;

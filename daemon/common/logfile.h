@@ -81,7 +81,8 @@
       "has "                                                                   \
       "moved in the run, and how long work waited for it")                     \
     X(STEP, "step", "info",                                                    \
-      "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= mfu= " \
+      "run= step= steps= loss= lr= grad_norm= loss_scale= step_s= samples_s= " \
+      "tok_s= mfu= "                                                           \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
       "wait_data_s= samples_total= tokens_total=; means since the last one")   \
     X(DOUBT, "doubt", "warn",                                                  \
@@ -124,6 +125,9 @@
     X(STEP_SKIPPED, "step_skipped", "warn",                                    \
       "run= step= skipped= in_a_row= text=; applied on no rank, the run goes " \
       "on after it")                                                           \
+    X(STEP_OVERFLOW, "step_overflow", "info",                                  \
+      "run= step= loss_scale= overflows= text=; left out on all ranks, and "   \
+      "the loss scale is halved")                                              \
     X(UPDATE_PARTIAL, "update_partial", "warn",                                \
       "run= step= text=; elements stay as they were, which would not be "      \
       "finite")                                                                \

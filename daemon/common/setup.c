@@ -250,8 +250,10 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         (void)pst_optim_store_find(config->state_dtype, &o.optim.store);
     o.optim.clip_norm = config->clip_norm;
     o.optim.clip_value = config->clip_value;
+    if (train && status == PST_OK)
+        status = pst_loss_scale_read(config->loss_scale, &o.loss_scale, diag);
     o.optim.ema = o.optim.row != NULL ? config->ema : 0;
-    if (train)
+    if (train && status == PST_OK)
         status = pstd_rate_options(config, &o.optim, diag);
     if (status == PST_OK)
         status = pst_optim_check(&o.optim, diag);

@@ -452,6 +452,14 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         clear_live(p);
         print_warning(event);
         show_live(p);
+    } else if (strcmp(event->name, "step_overflow") == 0) {
+        pst_str_addf(&text,
+                     "step %lld is left out: %s; the loss scale is halved to "
+                     "%.10g (%lld so far)",
+                     (long long)pstctl_integer(event, "step"),
+                     pstctl_text(event, "text"),
+                     pstctl_number(event, "loss_scale"),
+                     (long long)pstctl_integer(event, "overflows"));
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));

@@ -38,6 +38,8 @@ void pstd_report_step(struct pstd_session *s, bool must)
     pstd_note_real(&note, "lr", r->lr);
     if (!isnan(r->grad_norm)) /* NaN: not computed, since no option needs it */
         pstd_note_real(&note, "grad_norm", r->grad_norm);
+    if (r->loss_scale != 1)
+        pstd_note_real(&note, "loss_scale", r->loss_scale);
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples * size / seconds);
     pstd_note_real(&note, "tok_s", tokens * size / seconds);
@@ -117,6 +119,20 @@ void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
         pstd_note_int(&note, "in_a_row", (int64_t)by->in_a_row);
     }
     pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+void pstd_report_overflow(struct pstd_session *s, uint64_t step,
+                          const struct pst_step_result *r)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STEP_OVERFLOW);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_real(&note, "loss_scale", r->loss_scale / 2);
+    pstd_note_int(&note, "overflows", (int64_t)r->overflows);
+    pstd_note_text(&note, "text", r->overflow_text);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 

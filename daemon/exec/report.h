@@ -24,6 +24,10 @@ void pstd_report_fault(struct pstd_session *s, uint64_t step,
 void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
                       const struct pstd_numbers *by, uint64_t step,
                       const char *text);
+/* Reports a step that was left out, since its gradients overflowed; the loss
+ * scale is halved for the next one. */
+void pstd_report_overflow(struct pstd_session *s, uint64_t step,
+                          const struct pst_step_result *r);
 /* Reports an update that kept elements whose new values would not be finite. */
 void pstd_report_partial(struct pstd_session *s, uint64_t step,
                          const char *text);

@@ -324,6 +324,21 @@ static enum pst_status handle_failed(struct pstd_session *s,
     return PST_OK;
 }
 
+/* COLLECTIVE. Continues after a step that no rank has applied, since its
+ * gradients overflowed with the loss scale, which is halved. */
+static enum pst_status pass_overflow(struct pstd_session *s,
+                                     const struct pst_step_result *r,
+                                     struct pst_diag *diag)
+{
+    const enum pst_status status = pstd_session_end_save(s, diag);
+
+    if (status != PST_OK)
+        return status;
+    pstd_report_newest(s);
+    pstd_report_overflow(s, ++s->step, r);
+    return PST_OK;
+}
+
 /* COLLECTIVE. Handles an update in which some elements kept their values
  * because the new ones were not finite. The run continues with it or from an
  * earlier state, or ends (PST_ERR_RANGE). step, text: fields of its event. */
@@ -392,6 +407,12 @@ static enum pst_status make_step(struct pstd_session *s, unsigned asked,
         s->diverged = r.diverged && !r.no_targets;
     if (r.stayed_step > 0)
         pstd_report_partial(s, r.stayed_step, r.stayed_text);
+    if (status == PST_OK && r.overflow) {
+        status = pass_overflow(s, &r, diag);
+        return status == PST_OK && r.stayed_step > 0
+                   ? handle_partial(s, r.stayed_step, r.stayed_text, diag)
+                   : status;
+    }
     if (status == PST_OK) {
         if (r.stayed_step == 0)
             pstd_numbers_count_applied(&s->numbers);

@@ -288,7 +288,8 @@ static void on_note(void *ctx, struct pstd_note *note)
         /* The event of the newest step may have been left out. */
         d->known.step = (uint64_t)pstd_note_get_int(note, "step");
     }
-    if (note->event == PSTD_EVENT_STEP_SKIPPED)
+    if (note->event == PSTD_EVENT_STEP_SKIPPED ||
+        note->event == PSTD_EVENT_STEP_OVERFLOW)
         d->known.skipped = (uint64_t)pstd_note_get_int(note, "step");
     if (note->event == PSTD_EVENT_ROLLED_BACK)
         d->known.skipped = 0;

@@ -6,6 +6,7 @@
  * thread may read them.
  */
 #include "stages/device/device.h"
+#include "stages/optim/loss_scale.h"
 #include "stages/optim/optim.h"
 #include "stages/sched/sched.h"
 #include "stages/split/plan.h"
@@ -97,6 +98,7 @@ struct pst_exec_options {
      */
     unsigned unshard_window;
     struct pst_optim_options optim;
+    struct pst_loss_scale loss_scale; /* of training; {0}: none */
     /* Rules that give some parameters optimizer options of their own
      * (stages/layout/groups/groups.h); NULL: none. */
     const char *groups;

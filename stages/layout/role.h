@@ -26,6 +26,7 @@ struct pst_rank_role {
     /* Updates before the step, and, per parameter, updates before its optimizer
      * states were initialized. */
     const uint64_t *updates, *since;
+    const struct pst_loss_scaler *scaler; /* NULL: the loss is not scaled */
     /* The step is not applied if its loss or its norm is above these. */
     const double *limits;
     unsigned replica, rank; /* rank: number in its pipeline */
@@ -99,12 +100,24 @@ static inline bool pst_role_clips_norm(const struct pst_rank_role *role)
     return ret;
 }
 
+/* True if a step whose gradients are not finite is not applied. */
+static inline bool pst_role_checks_norm(const struct pst_rank_role *role)
+{
+    return pst_role_clips_norm(role) || role->options.check_grads ||
+           role->options.loss_scale.kind != PST_LOSS_SCALE_NONE;
+}
+
 /* True if the norm of all gradients is needed. */
 static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
 {
     return role->options.train &&
-           (pst_role_clips_norm(role) || role->options.grad_norm ||
-            role->options.check_grads);
+           (pst_role_checks_norm(role) || role->options.grad_norm);
+}
+
+/* Returns the factor of the loss, and of all gradients in the arena. */
+static inline double pst_role_loss_scale(const struct pst_rank_role *role)
+{
+    return role->scaler != NULL ? role->scaler->scale : 1;
 }
 
 /* True if this rank updates the parameter: every rank that reads it does,

@@ -90,6 +90,7 @@ static enum pst_status plan_rank(struct pst_engine *engine, unsigned i,
     role.weights = engine->counts[i].weights;
     role.updates = &engine->updates;
     role.limits = engine->limits;
+    role.scaler = &engine->scaler;
     role.since = engine->since;
     status = pst_rank_new(&role, lent, ret, diag);
     if (status == PST_OK)

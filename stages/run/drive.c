@@ -4,6 +4,7 @@
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
@@ -55,6 +56,14 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
         return pst_diag_nomem(diag, sizeof(*engine));
     status = pst_exec_choose(plan, &settled, diag);
     engine->limits[0] = engine->limits[1] = INFINITY;
+    if (!settled.train ||
+        (settled.loss_scale.kind == PST_LOSS_SCALE_AUTO &&
+         (plan->autocast == NULL || strcmp(plan->autocast, "f16") != 0)))
+        settled.loss_scale.kind = PST_LOSS_SCALE_NONE;
+    if (settled.loss_scale.kind == PST_LOSS_SCALE_AUTO)
+        settled.loss_scale.kind = PST_LOSS_SCALE_DYNAMIC;
+    engine->scaler = pst_loss_scaler_begin(&settled.loss_scale);
+    engine->step_scale = engine->scaler.scale;
     if (status == PST_OK)
         status = pst_engine_counts_init(engine, plan, &settled, diag);
     if (status == PST_OK)
@@ -175,6 +184,10 @@ static enum pst_status compare_ranks(struct pst_engine *engine,
             (unsigned long long)p->total_steps, p->min_lr_ratio);
     else
         pst_facts_add(&f, "the optimizer", "none");
+    pst_facts_add(&f, "the loss scale (--loss-scale)", "%d, %.17g/%.17g/%llu",
+                  (int)o->loss_scale.kind, o->loss_scale.init,
+                  o->loss_scale.least,
+                  (unsigned long long)o->loss_scale.interval);
     pst_facts_add(&f, "the groups of parameters (--group)",
                   "%s, without decay: %s",
                   o->groups != NULL ? o->groups : "none",
@@ -302,7 +315,10 @@ static void fill_result(const struct pst_engine *engine,
         .lr = engine->grid->options.train
                   ? pst_lr_at(&engine->grid->options.optim, engine->updates)
                   : 0,
+        .loss_scale = engine->step_scale,
         .applied = !v->fault,
+        .overflow = v->overflow,
+        .overflow_text = pst_rank_decision_text(engine->ranks[0]),
         .diverged = v->diverged,
         .spiked = v->spiked,
         .stayed_step = v->stayed.n > 0 ? v->stayed.step : 0,
@@ -383,6 +399,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     engine->fault_text[0] = '\0';
     engine->lend = NULL;
     engine->new_grads = false;
+    engine->step_scale = engine->scaler.scale;
     return run_ranks(engine, diag);
 }
 
@@ -400,6 +417,12 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
         return status;
     fill_result(engine, ret);
     decision = pst_rank_decision(engine->ranks[0]);
+    if (ret->overflow || (ret->applied && !engine->holds))
+        pst_loss_scaler_update(&engine->grid->options.loss_scale, ret->overflow,
+                               &engine->scaler);
+    ret->overflows = engine->scaler.overflows;
+    if (ret->overflow)
+        return PST_OK;
     if (!ret->applied)
         return pst_diag_set(diag, (enum pst_error)decision->fault,
                             "step %llu was not applied: %s",
@@ -452,6 +475,8 @@ enum pst_status pst_engine_update(struct pst_engine *engine, double *ret_norm,
                             pst_rank_decision_text(engine->ranks[0]));
     *ret_norm = decision->norm;
     engine->updates++;
+    pst_loss_scaler_update(&engine->grid->options.loss_scale, false,
+                           &engine->scaler);
     return PST_OK;
 }
 

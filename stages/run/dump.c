@@ -269,6 +269,7 @@ static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
     const size_t bytes = pst_meta_bytes(&p->meta);
     const unsigned owner = pst_engine_owner(engine, param);
     struct pst_rank *r = pst_engine_local_rank(engine, owner);
+    enum pst_status status;
 
     /* no stage uses it: it has a value, but no gradient */
     if (p->n_stages == 0)
@@ -276,12 +277,17 @@ static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
                    ? pst_engine_read_unread(engine, param, dst, diag)
                    : PST_OK;
     if (is_shared(engine, param, offset_of))
-        return pst_engine_fetch_shares(engine, param, offset_of == grad_offset,
-                                       dst, diag);
-    return fetch_or_zero(engine, owner,
-                         r != NULL ? find_tensor(r, param, offset_of, bytes)
-                                   : NULL,
-                         dst, bytes, diag);
+        status = pst_engine_fetch_shares(engine, param,
+                                         offset_of == grad_offset, dst, diag);
+    else
+        status = fetch_or_zero(
+            engine, owner,
+            r != NULL ? find_tensor(r, param, offset_of, bytes) : NULL, dst,
+            bytes, diag);
+    if (status == PST_OK && dst != NULL && offset_of == grad_offset)
+        pst_engine_unscale(engine, p->meta.dtype, pst_meta_numel(&p->meta),
+                           dst);
+    return status;
 }
 
 enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,

@@ -37,6 +37,10 @@ struct pst_engine {
     /* Updates applied in the whole run, and, per parameter, how many of them
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
+    /* The loss scale of the next step, and that of the newest one, by which its
+     * gradients in the arenas are multiplied. */
+    struct pst_loss_scaler scaler;
+    double step_scale;
     double limits[2]; /* largest loss and norm (pst_engine_limit) */
     /* Number of calls that may have changed values; the same on all ranks. */
     uint64_t changes;
@@ -143,6 +147,10 @@ enum pst_status pst_engine_check_copies(struct pst_engine *engine,
 enum pst_status pst_engine_agree(struct pst_engine *engine,
                                  enum pst_status status,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Divides n elements of a gradient, read from an arena, by the loss scale
+ * (input_grads.c). */
+void pst_engine_unscale(const struct pst_engine *engine, enum pst_dtype dtype,
+                        int64_t n, void *data);
 /* Returns the local rank with that number, or NULL. */
 struct pst_rank *pst_engine_local_rank(const struct pst_engine *engine,
                                        unsigned rank);

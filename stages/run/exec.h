@@ -99,8 +99,15 @@ struct pst_step_result {
     const double *losses; /* one per microbatch; borrowed until the next step */
     double grad_norm; /* norm of all gradients of the model before clipping */
     double lr;
-    bool applied;  /* false: a fault; nothing was changed on any rank */
-    bool diverged; /* the fault is a loss or gradient that is not finite */
+    bool applied;      /* false: nothing was changed on any rank */
+    double loss_scale; /* 1: the loss is not scaled */
+    /* It was not applied, without a fault: a gradient is not finite, and the
+     * scale is halved. The text names the gradient; borrowed until the next
+     * step. */
+    bool overflow;
+    const char *overflow_text;
+    uint64_t overflows; /* such steps in the whole run */
+    bool diverged;      /* the fault is a loss or gradient that is not finite */
     /* The loss is not finite because no target of the step counts: only the
      * data is at fault. */
     bool no_targets;

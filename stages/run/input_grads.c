@@ -8,6 +8,14 @@
 #include "stages/run/engine.h"
 #include "stages/run/rank/step/device.h"
 
+void pst_engine_unscale(const struct pst_engine *engine, enum pst_dtype dtype,
+                        int64_t n, void *data)
+{
+    for (int64_t i = 0; i < n && engine->step_scale != 1; i++)
+        pst_store_f64(dtype, data, i,
+                      pst_load_f64(dtype, data, i) / engine->step_scale);
+}
+
 /* Adds n elements to dst, rounded as the operator add rounds them. */
 static void add_elements(enum pst_dtype dtype, void *dst, const void *src,
                          int64_t n)
@@ -131,6 +139,10 @@ enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
         status = add_parts(engine, input, all, sum, piece, diag);
     if (status == PST_OK && dst != NULL)
         status = join_microbatches(engine, input, sum, diag);
+    if (status == PST_OK && dst != NULL)
+        pst_engine_unscale(engine, in->meta.dtype,
+                           (int64_t)(all / pst_dtype_size(in->meta.dtype)),
+                           sum);
     if (status == PST_OK && dst != NULL && !direct)
         memcpy(dst, sum, in->chunk < 0 ? pst_meta_bytes(&in->meta) : all);
     pst_free(own);

@@ -14,6 +14,8 @@ struct piece {
     unsigned char *to;        /* the host's copy of the sum of the gradient */
     int64_t n;
     bool add; /* the new values are added */
+    /* the loss scale, by which gradients in the arena are multiplied */
+    double scale;
 };
 
 /* Gradients of the usual dtype, in loops that the compiler can vectorize. */
@@ -21,10 +23,12 @@ static bool write_f32(const struct piece *x, bool keeps)
 {
     const float *src = (const float *)(const void *)x->src;
     float *to = (float *)(void *)x->to;
+    const float scale = (float)x->scale;
     int64_t wrong = 0;
 
     for (int64_t i = 0; i < x->n; i++) {
-        const float value = x->add ? to[i] + src[i] : src[i];
+        const float mine = scale * src[i];
+        const float value = x->add ? to[i] + mine : mine;
 
         wrong += !isfinite(value);
         if (keeps)
@@ -42,7 +46,7 @@ static bool write_piece(const struct piece *x, bool keeps)
     if (x->dtype == PST_F32)
         return write_f32(x, keeps);
     for (int64_t i = 0; i < x->n; i++) {
-        double one = 0, value = pst_load_f64(x->dtype, x->src, i);
+        double one = 0, value = pst_load_f64(x->dtype, x->src, i) * x->scale;
 
         if (x->add)
             value += pst_load_f64(x->dtype, x->to, i);
@@ -56,10 +60,11 @@ static bool write_piece(const struct piece *x, bool keeps)
 
 /* Finds the elements of a gradient that a local rank has; n is 0 if it has
  * none. *ret_at: their address in the arena. */
-static struct piece find_piece(struct pst_rank *r, unsigned param,
-                               const void *src, bool add,
+static struct piece find_piece(const struct pst_engine *engine, unsigned local,
+                               unsigned param, const void *src, bool add,
                                unsigned char **ret_at)
 {
+    struct pst_rank *r = engine->ranks[local];
     const struct pst_plan_param *of = &pst_rank_role(r)->plan->params.at[param];
     const struct pst_rank_param *p =
         pst_layout_param(pst_rank_layout(r), param);
@@ -75,7 +80,8 @@ static struct piece find_piece(struct pst_rank *r, unsigned param,
                                  (size_t)p->begin * size,
                           .to = pst_device_host(&d->mem, *ret_at),
                           .n = p->n,
-                          .add = add};
+                          .add = add,
+                          .scale = engine->step_scale};
 }
 
 /* Checks the new values on the ranks of this process. */
@@ -91,8 +97,7 @@ static enum pst_status check(struct pst_engine *engine, unsigned param,
                             fqn);
     for (unsigned i = 0; i < engine->n_local; i++) {
         unsigned char *at;
-        const struct piece x =
-            find_piece(engine->ranks[i], param, src, add, &at);
+        const struct piece x = find_piece(engine, i, param, src, add, &at);
 
         if (!write_piece(&x, false))
             return pst_diag_set(diag, PST_E_RUN_NOT_FINITE,
@@ -116,8 +121,7 @@ enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
         return status;
     for (unsigned i = 0; i < engine->n_local; i++) {
         unsigned char *at;
-        const struct piece x =
-            find_piece(engine->ranks[i], param, src, add, &at);
+        const struct piece x = find_piece(engine, i, param, src, add, &at);
 
         (void)write_piece(&x, true);
         if (x.n > 0)

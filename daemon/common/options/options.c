@@ -215,6 +215,13 @@ static const struct pstd_option rows[] = {
     REAL(clip_value, "clip-value", S_STEP, "0", 0, BIG,
          "largest absolute value of an element of a gradient, after "
          "--clip-norm; 0: no limit"),
+    TEXT(loss_scale, "loss-scale", N_STEP, "auto",
+         "auto|none|X|init=X,growth-interval=N,min=X",
+         "multiply the loss, so that 16-bit gradients do not become 0, and "
+         "divide gradients by that again; init=65536,growth-interval=2000,"
+         "min=1: begin so, double it after 2000 steps, halve it and leave the "
+         "step out if a gradient is not finite; X: always the same; powers of "
+         "two; auto: that with --autocast f16, else none"),
     REAL(ema, "ema", N_STEP | PSTD_OPT_PLAN, "0", 0, 1,
          "keep averages of the trained parameters, which move towards them by "
          "1 - X of the difference after each update (--use-ema reads them); "
@@ -242,12 +249,11 @@ static const struct pstd_option rows[] = {
          "cycles of cosine-restarts"),
     REAL(lr_power, "lr-power", S_STEP, "1", 1e-3, 1e3, "power of polynomial"),
 
-    FILES(
-        data, "data", T_DATA,
-        "files of batches (.safetensors, or an index of such shards) or of "
-        "tokens (any other name): FILE; FILE,FILE reads one after the other, "
-        "FILE:0.7,FILE:0.3 draws samples in this proportion; FILE may be a "
-        "pattern, 'shard-*.bin'"),
+    FILES(data, "data", T_DATA,
+          "files of batches (.safetensors, or an index of such shards) or of "
+          "tokens (any other name): FILE; FILE,FILE reads one after the other, "
+          "FILE:0.7,FILE:0.3 draws samples in this proportion; FILE may be a "
+          "pattern, 'shard-*.bin'"),
     CHOICE(token_dtype, "token-dtype", N_DATA, "uint8", "uint8|uint16|uint32",
            "dtype of the tokens in a token file; Megatron's index beside it "
            "(NAME.idx) has it, too"),

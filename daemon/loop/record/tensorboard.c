@@ -28,6 +28,7 @@ static const struct {
     {"train/loss", PSTD_EVENT_STEP, "loss"},
     {"train/lr", PSTD_EVENT_STEP, "lr"},
     {"train/grad_norm", PSTD_EVENT_STEP, "grad_norm"},
+    {"train/loss_scale", PSTD_EVENT_STEP, "loss_scale"},
     {"speed/step_s", PSTD_EVENT_STEP, "step_s"},
     {"speed/samples_s", PSTD_EVENT_STEP, "samples_s"},
     {"speed/tok_s", PSTD_EVENT_STEP, "tok_s"},

@@ -22,8 +22,8 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
-#include "stages/files/data/position.h"
 #include "stages/files/checkpoint/state_names.h"
+#include "stages/files/data/position.h"
 
 #define PST_CHECKPOINT_VERSION 1
 #define PST_CHECKPOINT_LATEST  UINT64_MAX
@@ -68,6 +68,10 @@ struct pst_checkpoint_info {
      * counted steps instead (counts_updates is false then). */
     uint64_t updates;
     bool counts_updates;
+    /* Scale of the next step's loss, applied steps since it changed, and steps
+     * that were left out for it (stages/optim/loss_scale.h); 0: none. */
+    double loss_scale;
+    uint64_t good, overflows;
     struct pst_data_place place; /* position in the data of the next step */
 };
 

@@ -195,6 +195,8 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
         return report_bad_key(diag, "options");
     if (!pst_manifest_read_place(&m->info, root))
         return report_bad_key(diag, "data");
+    if (!pst_manifest_read_scale(&m->info, root))
+        return report_bad_key(diag, "loss_scale");
     status = pst_manifest_read_updates(m, root, diag);
     if (status == PST_OK)
         status = read_shards(m, json_object_get(root, "shards"), diag);
@@ -297,6 +299,7 @@ static bool add_known(const struct pst_manifest *m, json_t *root)
                                 json_integer((json_int_t)info->changes)) ==
                 0) &&
            pst_manifest_add_updates(m, root) &&
+           pst_manifest_add_scale(info, root) &&
            pst_manifest_add_place(info, root) &&
            (info->options[0] == '\0' ||
             json_object_set_new(root, "options",

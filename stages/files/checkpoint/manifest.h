@@ -59,6 +59,11 @@ enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_manifest_add_updates(const struct pst_manifest *m,
                               json_t *root) PST_MUST_CHECK;
+/* Reads the loss scale, if there is one. False: it is invalid. */
+bool pst_manifest_read_scale(struct pst_checkpoint_info *info,
+                             const json_t *root) PST_MUST_CHECK;
+bool pst_manifest_add_scale(const struct pst_checkpoint_info *info,
+                            json_t *root) PST_MUST_CHECK;
 /* Read and write the names of tensors that training has changed, likewise. */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reads and writes the progress of a run in the manifest: updates of its
- * optimizer, and its position in the data. */
+ * optimizer, the loss scale, and its position in the data. */
 #include "stages/files/checkpoint/manifest.h"
+
+#include <math.h>
 
 static bool read_count(const json_t *value, uint64_t *ret)
 {
@@ -73,6 +75,39 @@ bool pst_manifest_add_updates(const struct pst_manifest *m, json_t *root)
 static bool get_key(const json_t *table, const char *key, uint64_t *ret)
 {
     return read_count(json_object_get(table, key), ret);
+}
+
+/* --- loss scale ----------------------------------------------------------- */
+
+/* The scale is a power of two that f32 has (stages/optim/loss_scale.h), and is
+ * stored as its exponent. */
+bool pst_manifest_read_scale(struct pst_checkpoint_info *info,
+                             const json_t *root)
+{
+    const json_t *table = json_object_get(root, "loss_scale");
+    const json_t *exponent = json_object_get(table, "exponent");
+
+    info->loss_scale = 0;
+    if (table == NULL)
+        return true;
+    if (!json_is_integer(exponent) || json_integer_value(exponent) < -60 ||
+        json_integer_value(exponent) > 127)
+        return false;
+    info->loss_scale = ldexp(1, (int)json_integer_value(exponent));
+    return get_key(table, "good_steps", &info->good) &&
+           get_key(table, "overflows", &info->overflows);
+}
+
+bool pst_manifest_add_scale(const struct pst_checkpoint_info *info,
+                            json_t *root)
+{
+    if (info->loss_scale == 0)
+        return true;
+    return json_object_set_new(root, "loss_scale",
+                               json_pack("{s:i, s:I, s:I}", "exponent",
+                                         ilogb(info->loss_scale), "good_steps",
+                                         (json_int_t)info->good, "overflows",
+                                         (json_int_t)info->overflows)) == 0;
 }
 
 /* --- position in the data ------------------------------------------------- */

@@ -209,7 +209,8 @@ static void seed_loss_grad(struct pst_rank *r, const struct pst_instr *instr)
     const struct pst_task task = {.dtype = instr->dtype,
                                   .n = 1,
                                   .to = instr->to,
-                                  .number = r->plan.role.weights[instr->index]};
+                                  .number = r->plan.role.weights[instr->index] *
+                                            pst_role_loss_scale(&r->plan.role)};
 
     r->device->mem.device->run(&r->device->mem, r->device->seed, &task);
 }

@@ -418,6 +418,8 @@ static void init_averages(const struct adoption *a, struct pst_rank *r)
 static void adopt_counts(const struct adoption *a)
 {
     a->to->updates = a->from->updates;
+    if (a->to->grid->options.loss_scale.kind == PST_LOSS_SCALE_DYNAMIC)
+        a->to->scaler = a->from->scaler;
     for (unsigned i = 0; i < a->to->grid->plan->params.n; i++) {
         const struct pst_plan_param *of = continued_param(a, i);
 

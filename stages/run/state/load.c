@@ -217,14 +217,20 @@ static void describe_other(const struct loader *l, struct pst_str *out)
                   out);
 }
 
-/* Sets engine->updates and engine->since from the checkpoint. Checkpoints of
- * older programs count steps instead of updates, and for them `since` comes
- * from the plan. Optimizer states that the checkpoint lacks start now. */
+/* Sets engine->updates, engine->since and the loss scale from the checkpoint.
+ * Checkpoints of older programs count steps instead of updates, and for them
+ * `since` comes from the plan. Optimizer states that the checkpoint lacks start
+ * now. */
 static void read_counts(struct pst_engine *engine, const struct loader *l)
 {
     const struct pst_checkpoint *ckpt = l->ckpt;
 
     engine->updates = ckpt->info.updates;
+    engine->scaler = pst_loss_scaler_begin(&engine->grid->options.loss_scale);
+    if (engine->grid->options.loss_scale.kind == PST_LOSS_SCALE_DYNAMIC &&
+        ckpt->info.loss_scale > 0)
+        engine->scaler = (struct pst_loss_scaler){
+            ckpt->info.loss_scale, ckpt->info.good, ckpt->info.overflows};
     for (size_t i = 0; i < engine->grid->plan->params.n; i++)
         engine->since[i] = ckpt->info.counts_updates
                                ? 0

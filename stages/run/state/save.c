@@ -26,6 +26,11 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
                                             note != NULL ? note->changes : 0};
     ret->updates = engine->updates;
     ret->counts_updates = engine->grid->options.train;
+    if (engine->grid->options.loss_scale.kind == PST_LOSS_SCALE_DYNAMIC) {
+        ret->loss_scale = engine->scaler.scale;
+        ret->good = engine->scaler.good;
+        ret->overflows = engine->scaler.overflows;
+    }
     if (note != NULL)
         ret->place = note->place;
     if (note != NULL && note->next_fault != NULL)

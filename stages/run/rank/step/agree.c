@@ -170,6 +170,7 @@ enum pst_status pst_agree_report(struct pst_agreement *a,
 static void find_norms(const struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
+    const double scale = pst_role_loss_scale(a->role);
     double all = 0, sums[PST_CLIPS] = {0};
 
     v->norm = NAN;
@@ -184,9 +185,9 @@ static void find_norms(const struct pst_agreement *a)
         all += *x->at;
         sums[o->clip_rule] += *x->at;
     }
-    v->norm = sqrt(all);
+    v->norm = sqrt(all) / scale;
     for (unsigned k = 0; k < PST_CLIPS; k++)
-        v->norms[k] = sqrt(sums[k]);
+        v->norms[k] = sqrt(sums[k]) / scale;
 }
 
 /* Returns the loss of the step: sets the microbatches' losses, from the reports
@@ -288,10 +289,12 @@ static void refuse_not_finite(struct pst_agreement *a)
                  not_finite(v->losses[m]));
         return;
     }
-    if ((pst_role_clips_norm(a->role) || a->role->options.check_grads) &&
-        !isfinite(v->norm)) {
+    if (pst_role_checks_norm(a->role) && !isfinite(v->norm)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = v->backward = 1;
+        v->overflow = a->role->scaler != NULL &&
+                      pst_loss_scaler_can_halve(&a->role->options.loss_scale,
+                                                a->role->scaler);
         blame_gradient(a);
     }
 }
@@ -352,6 +355,7 @@ static void make_decision(struct pst_agreement *a)
 
     v->work = v->optim = 0;
     v->fault = v->diverged = v->no_targets = v->backward = v->spiked = 0;
+    v->overflow = 0;
     v->microbatch = -1;
     v->control = 0;
     v->loss = NAN;

@@ -47,6 +47,8 @@ struct pst_decision {
     uint32_t control;   /* commands requested by all processes, as bits */
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t backward;   /* the fault is in a gradient */
+    int32_t
+        overflow; /* that is no fault of the run: the loss scale is halved */
     double loss, norm;
     /* The norms by which gradients are clipped, by pst_optim_options.clip_rule:
      * element 0 is that of all parameters without such a rule. */

@@ -67,12 +67,17 @@ static void update_average(struct pst_rank_device *d,
     d->mem.device->run(&d->mem, d->ema, &task);
 }
 
-/* Returns the factor that clips the gradients of parameters with these options;
- * 1 without clipping. */
-static double scale_of(const struct pst_optim_options *o, const double *norms)
+/* Returns the factor of the gradients of parameters with these options, which
+ * clips them and divides them by the loss scale. That is a power of two, so the
+ * result is that of two factors. */
+static double scale_of(const struct pst_rank_role *role,
+                       const struct pst_optim_options *o, const double *norms)
 {
-    return o->clip_norm > 0 ? pst_clip_scale(norms[o->clip_rule], o->clip_norm)
+    const double clip = o->clip_norm > 0
+                            ? pst_clip_scale(norms[o->clip_rule], o->clip_norm)
                             : 1;
+
+    return clip / pst_role_loss_scale(role);
 }
 
 /* The update of one parameter. */
@@ -219,7 +224,7 @@ void pst_update_apply(const struct pst_rank_role *role,
             u.options = pst_role_update(role, index);
             since = role->since[index];
             numbers = pst_optim_update(u.options->row, u.options, updates,
-                                       since, scale_of(u.options, norms));
+                                       since, scale_of(role, u.options, norms));
         }
         update_param(&u);
         if (p->state[PST_OPTIM_EMA] != 0)
