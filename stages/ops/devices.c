@@ -16,11 +16,6 @@ static const struct pst_device *const devices[] = {
 #endif
 };
 
-const struct pst_device *pst_device_at(unsigned i)
-{
-    return i < PST_COUNT(devices) ? devices[i] : NULL;
-}
-
 static const struct pst_device *find_device(const char *name, size_t len)
 {
     for (size_t i = 0; i < PST_COUNT(devices); i++)

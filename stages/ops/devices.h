@@ -4,9 +4,6 @@
 /* All devices of this build, and which of them a rank uses. */
 #include "stages/device/device.h"
 
-/* Returns kind i of device, counted from 0; NULL if there are fewer. */
-const struct pst_device *pst_device_at(unsigned i);
-
 /* Finds the kind of device that the list (see below) names for a rank, whether
  * or not the host has one. PST_ERR_USAGE: there is no such name. */
 enum pst_status pst_device_named(const char *list, unsigned rank,

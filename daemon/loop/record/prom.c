@@ -137,12 +137,6 @@ _Static_assert(PST_COUNT(rows) <= PSTD_MAX_METRICS, "too many metrics");
 /* The event `totals` has a field per metric, except those of `serving`. */
 _Static_assert(PSTD_MAX_METRICS <= PSTD_NOTE_FIELDS, "totals would omit some");
 
-const struct pstd_metric *pstd_metrics(size_t *ret_n)
-{
-    *ret_n = PST_COUNT(rows);
-    return rows;
-}
-
 /* Returns the value of a field that is an integer or a real number. *ret_known
  * is set if there is such a field. */
 static double get_value(const struct pstd_note *note, const char *key,

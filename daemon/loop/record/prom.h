@@ -26,8 +26,6 @@ struct pstd_metric {
     enum pstd_event until;
 };
 
-const struct pstd_metric *pstd_metrics(size_t *ret_n);
-
 /* A zeroed struct writes no file. */
 struct pstd_prom {
     const char *path;                     /* borrowed */

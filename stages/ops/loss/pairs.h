@@ -110,15 +110,9 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
     };                                                                         \
     PST_CPU_KERNELS(id##_backward, id##_backward_kernels)
 
-#define PST_PAIRS_NO_ROWS(name)
 #define PST_PAIRS_LOOP_ROWS(name)                                              \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), 0, name##_fits,        \
                   pst_pairs_scratch, 1e-6),
-
-/* Defines rows with the reference only. */
-#define PST_PAIRS(id, args, back)                                              \
-    PST_PAIRS_PARTS(id)                                                        \
-    PST_PAIRS_ROWS(id, args, back, PST_PAIRS_NO_ROWS)
 
 /* Defines rows with the loops ID and ID_slope of simd/loops.def too; with() is
  * PST_PAIRS_WITH if ID_with and ID_with_slope exist. */
