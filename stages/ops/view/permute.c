@@ -213,23 +213,16 @@ static enum pst_status movedim_vjp(struct pst_vjp *v)
                               v->node->args[1])));
 }
 
-#define VIEW(id, text, how, back)                                              \
-    const struct pst_op pst_op_##id = {                                        \
-        .schema = "aten::" text " -> Tensor(a)",                               \
-        .flags = PST_OP_VIEW | PST_OP_PASSES_ON,                               \
-        .infer = how,                                                          \
-        .vjp = back,                                                           \
-    }
-
-VIEW(transpose_int, "transpose.int(Tensor(a) self, int dim0, int dim1)",
-     infer_transpose, transpose_vjp);
-VIEW(t, "t(Tensor(a) self)", infer_t, t_vjp);
-VIEW(mT, "mT(Tensor(a) self)", infer_mT, mT_vjp);
-VIEW(numpy_T, "numpy_T(Tensor(a) self)", infer_numpy_T, numpy_T_vjp);
-VIEW(permute, "permute(Tensor(a) self, int[] dims)", infer_permute,
-     permute_vjp);
-VIEW(movedim_int, "movedim.int(Tensor(a) self, int source, int destination)",
-     infer_movedim, movedim_vjp);
+PST_VIEW_ROW(transpose_int, "transpose.int(Tensor(a) self, int dim0, int dim1)",
+             infer_transpose, transpose_vjp);
+PST_VIEW_ROW(t, "t(Tensor(a) self)", infer_t, t_vjp);
+PST_VIEW_ROW(mT, "mT(Tensor(a) self)", infer_mT, mT_vjp);
+PST_VIEW_ROW(numpy_T, "numpy_T(Tensor(a) self)", infer_numpy_T, numpy_T_vjp);
+PST_VIEW_ROW(permute, "permute(Tensor(a) self, int[] dims)", infer_permute,
+             permute_vjp);
+PST_VIEW_ROW(movedim_int,
+             "movedim.int(Tensor(a) self, int source, int destination)",
+             infer_movedim, movedim_vjp);
 
 /* --- expand --------------------------------------------------------------- */
 
@@ -291,12 +284,13 @@ static enum pst_status expand_vjp(struct pst_vjp *v)
         v, 0, pst_vjp_sum_to(v, pst_vjp_grad(v, 0), &pst_vjp_in(v, 0)->meta));
 }
 
-VIEW(expand, "expand(Tensor(a) self, SymInt[] size, *, bool implicit=False)",
-     infer_expand, expand_vjp);
-VIEW(broadcast_to, "broadcast_to(Tensor(a) self, SymInt[] size)", infer_expand,
-     expand_vjp);
-VIEW(expand_as, "expand_as(Tensor(a) self, Tensor other)", infer_expand_as,
-     expand_vjp);
+PST_VIEW_ROW(expand,
+             "expand(Tensor(a) self, SymInt[] size, *, bool implicit=False)",
+             infer_expand, expand_vjp);
+PST_VIEW_ROW(broadcast_to, "broadcast_to(Tensor(a) self, SymInt[] size)",
+             infer_expand, expand_vjp);
+PST_VIEW_ROW(expand_as, "expand_as(Tensor(a) self, Tensor other)",
+             infer_expand_as, expand_vjp);
 
 /* Every result is a view of its own argument. */
 static enum pst_status infer_broadcast_tensors(struct pst_infer *c)

@@ -181,22 +181,15 @@ static enum pst_status narrow_vjp(struct pst_vjp *v)
     return sliced_vjp(v, start, start + args[3].i, 1);
 }
 
-#define VIEW(id, text, how, back)                                              \
-    const struct pst_op pst_op_##id = {                                        \
-        .schema = "aten::" text " -> Tensor(a)",                               \
-        .flags = PST_OP_VIEW | PST_OP_PASSES_ON,                               \
-        .infer = how,                                                          \
-        .vjp = back,                                                           \
-    }
-
-VIEW(select_int, "select.int(Tensor(a) self, int dim, SymInt index)",
-     infer_select, select_vjp);
-VIEW(slice_Tensor,
-     "slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, "
-     "SymInt? end=None, SymInt step=1)",
-     infer_slice, slice_vjp);
-VIEW(narrow, "narrow(Tensor(a) self, int dim, SymInt start, SymInt length)",
-     infer_narrow, narrow_vjp);
+PST_VIEW_ROW(select_int, "select.int(Tensor(a) self, int dim, SymInt index)",
+             infer_select, select_vjp);
+PST_VIEW_ROW(slice_Tensor,
+             "slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, "
+             "SymInt? end=None, SymInt step=1)",
+             infer_slice, slice_vjp);
+PST_VIEW_ROW(narrow,
+             "narrow(Tensor(a) self, int dim, SymInt start, SymInt length)",
+             infer_narrow, narrow_vjp);
 
 /* --- gradients ------------------------------------------------------------ */
 

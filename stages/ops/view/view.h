@@ -68,4 +68,14 @@ void pst_view_run_with(const struct pst_kernel *kernel,
                        const struct pst_call *call, pst_view_copy_fn fn,
                        void *ctx);
 
+/* Defines a view of its operand. text: the schema without "aten::" and result;
+ * how, back: functions for inference and gradient. */
+#define PST_VIEW_ROW(id, text, how, back)                                      \
+    const struct pst_op pst_op_##id = {                                        \
+        .schema = "aten::" text " -> Tensor(a)",                               \
+        .flags = PST_OP_VIEW | PST_OP_PASSES_ON,                               \
+        .infer = how,                                                          \
+        .vjp = back,                                                           \
+    }
+
 #endif
