@@ -246,7 +246,7 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
     return pst_diag_errno(diag, err, "cannot connect to %s", path);
 }
 
-static bool can_connect(const char *path)
+bool pstd_socket_answers(const char *path)
 {
     int fd = -1;
 
@@ -325,8 +325,8 @@ enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
             continue;
         pst_str_addf(&path, "%s/%s/rank0.sock", pst_str_text(&base),
                      entry->d_name);
-        if (!path.failed &&
-            (can_connect(path.text) || pstd_socket_owner(path.text) > 0)) {
+        if (!path.failed && (pstd_socket_answers(path.text) ||
+                             pstd_socket_owner(path.text) > 0)) {
             pst_str_addf(&names, "%s%s", n > 0 ? ", " : "", entry->d_name);
             if (n++ == 0)
                 pst_str_add(out, path.text);

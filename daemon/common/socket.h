@@ -46,6 +46,8 @@ enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
  * (pstd_socket_check_folders). */
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* True if pstd_socket_connect succeeds. */
+bool pstd_socket_answers(const char *path);
 /* Returns the pid of the `penstock run` process that started the job of this
  * socket, whether or not its ranks are running; 0: none, or it has ended. */
 int pstd_socket_owner(const char *socket);

@@ -317,16 +317,6 @@ static void check_path(struct pstctl_doctor *d)
     pst_str_fini(&path);
 }
 
-static bool can_connect(const char *path)
-{
-    int fd = -1;
-
-    if (pstd_socket_connect(path, &fd, NULL) != PST_OK)
-        return false;
-    (void)close(fd);
-    return true;
-}
-
 /* Finds stale sockets. A new job removes stale sockets of its own name only. */
 static void check_stale(struct pstctl_doctor *d)
 {
@@ -344,7 +334,7 @@ static void check_stale(struct pstctl_doctor *d)
         if (e->d_name[0] == '.' ||
             snprintf(path, sizeof(path), "%s/%s/rank0.sock",
                      pst_str_text(&base), e->d_name) >= (int)sizeof(path) ||
-            access(path, F_OK) != 0 || can_connect(path))
+            access(path, F_OK) != 0 || pstd_socket_answers(path))
             continue;
         if (n++ == 0)
             (void)snprintf(example, sizeof(example), "%.200s/%.200s",

@@ -80,32 +80,20 @@ static enum pst_status send_set(struct pstctl_conn *conn,
 {
     static const char *const ends[] = {"set", "set_refused", "train_end",
                                        "start"};
-    struct pstctl_progress progress = {.out = stderr, .quiet = true};
     Pst__Control__Set set = PST__CONTROL__SET__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
-    pstd_frame *reply = NULL, *event = NULL;
+    pstd_frame *event = NULL;
     enum pst_status status;
 
     set.n_options = (size_t)config->n_args;
     set.options = w->list;
     request.body_case = PST__CONTROL__REQUEST__BODY_SET;
     request.set = &set;
-    status = pstctl_call(conn, &request, &reply, diag);
-    if (status == PST_OK &&
-        reply->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
-        status = pstctl_refuse_answer(diag);
-    if (status == PST_OK)
-        status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends,
-                                 PST_COUNT(ends), &progress, &event, diag);
-    if (status == PST_OK && event == NULL)
-        status =
-            pst_diag_set(diag, PST_E_JOB_MISSED,
-                         "this client missed the result; see `penstock log`");
+    status = pstctl_await_change(conn, &request, ends, PST_COUNT(ends), &event,
+                                 diag);
     if (status == PST_OK)
         status = show_outcome(config, event->event, diag);
-    pstctl_progress_fini(&progress);
     pstd_frame_free(event);
-    pstd_frame_free(reply);
     return status;
 }
 

@@ -104,3 +104,28 @@ enum pst_status pstctl_refused_status(const pstctl_event *event,
                           io ? PST_ERR_IO : PST_ERR_INPUT, "%s",
                           pstctl_text(event, "text"));
 }
+
+enum pst_status pstctl_await_change(struct pstctl_conn *conn,
+                                    pstctl_request *request,
+                                    const char *const *ends, size_t n,
+                                    pstd_frame **ret, struct pst_diag *diag)
+{
+    struct pstctl_progress progress = {.out = stderr, .quiet = true};
+    pstd_frame *reply = NULL;
+    enum pst_status status = pstctl_call(conn, request, &reply, diag);
+
+    *ret = NULL;
+    if (status == PST_OK &&
+        reply->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
+        status = pstctl_refuse_answer(diag);
+    if (status == PST_OK)
+        status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends, n,
+                                 &progress, ret, diag);
+    if (status == PST_OK && *ret == NULL)
+        status =
+            pst_diag_set(diag, PST_E_JOB_MISSED,
+                         "this client missed the result; see `penstock log`");
+    pstctl_progress_fini(&progress);
+    pstd_frame_free(reply);
+    return status;
+}

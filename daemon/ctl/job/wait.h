@@ -13,6 +13,13 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 struct pstctl_progress *progress,
                                 pstd_frame **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Sends the request of a change and, once it is accepted, waits for an event
+ * with a name of `ends`. *ret: its frame, owned. */
+enum pst_status pstctl_await_change(struct pstctl_conn *conn,
+                                    pstctl_request *request,
+                                    const char *const *ends, size_t n,
+                                    pstd_frame **ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints the result of a finished run; returns its status. */
 enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
