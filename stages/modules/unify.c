@@ -38,7 +38,7 @@ struct translator {
     const struct pst_unified *u;
     struct pst_arena *arena;
     struct pst_diag *diag;
-    bool free; /* a symbolic size of the model occurs */
+    bool free; /* the expression has a symbolic size of the model */
 };
 
 static enum pst_status translate_expr(struct translator *t,

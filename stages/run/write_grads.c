@@ -10,10 +10,10 @@
 /* New values of the elements of a gradient that a rank has. */
 struct piece {
     enum pst_dtype dtype;
-    const unsigned char *src; /* the first of them in the caller's array */
+    const unsigned char *src; /* first new value in the caller's array */
     unsigned char *to;        /* the host's copy of the sum of the gradient */
-    int64_t n;
-    bool add; /* the new values are added */
+    int64_t n;                /* number of elements */
+    bool add;                 /* the new values are added */
     /* the loss scale, by which gradients in the arena are multiplied */
     double scale;
 };

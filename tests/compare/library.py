@@ -395,7 +395,8 @@ def suite(_):
 
 
 def example(path):
-    """examples/python/windows.py has PyTorch's series and losses."""
+    """Checks that examples/python/windows.py prints the losses and the series
+    that PyTorch computes."""
     steps, rows, width = 8, 64, 5
     closure = ROOT / "examples" / "fortran"
     env = dict(os.environ, PYTHONPATH=str(ROOT / "lib"), OMP_NUM_THREADS="1",

@@ -77,7 +77,8 @@ def images():
 
 
 def dynamic_map(signed):
-    """The paper's 256 values."""
+    """Returns the 256 values of a state in 8 bits, as Dettmers et al. define
+    them (8-bit Optimizers via Block-wise Quantization)."""
     values = [0., 1.]
     for e in range(7):
         n = 2**e * (1 if signed else 2)

@@ -17,14 +17,15 @@ static enum pst_status make_path(const struct pstd_session *s, const char *name,
                        : PST_OK;
 }
 
-/* True if recorded evaluations cannot be compared with those of this run. of:
- * the line of the file that identifies what was evaluated; empty: the file has
- * none, and only the options of the checkpoint tell. */
+/* True if recorded evaluations cannot be compared with those of this run.
+ * recorded: the line of their file that identifies data and metric; if the file
+ * has none, the options in the checkpoint decide. */
 static bool are_incomparable(const struct pstd_session *s,
-                             const struct pst_str *of)
+                             const struct pst_str *recorded)
 {
-    return of->len > 0 ? strcmp(of->text, pst_str_text(&s->evals_of)) != 0
-                       : s->other_eval;
+    return recorded->len > 0
+               ? strcmp(recorded->text, pst_str_text(&s->evals_of)) != 0
+               : s->other_eval;
 }
 
 enum pst_status pstd_best_read_past(const struct pstd_session *s,

@@ -52,8 +52,8 @@ struct pst_distances {
     int64_t batches, n, k, m;
     double p;
     const void *x, *y;
-    /* First row of each batch in units of (n, m) and (k, m); NULL: batch b is
-     * the b-th. */
+    /* Return the index of batch b in x, an array of (n, m) matrices, and in y,
+     * one of (k, m) matrices; NULL: it is b. */
     int64_t (*batch_x)(const void *ctx, int64_t b);
     int64_t (*batch_y)(const void *ctx, int64_t b);
     const void *ctx;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define LANES 64  /* bytes that are counted in parallel */
-#define MOST  255 /* the largest count of a byte */
+#define MOST  255 /* largest count that a byte can hold */
 
 static int64_t sum_bool(int64_t n, const uint8_t *x)
 {
