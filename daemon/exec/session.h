@@ -287,6 +287,11 @@ enum pst_status pstd_session_end_save(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Drops the save in progress; call before freeing the engine. */
 void pstd_session_drop_save(struct pstd_session *s);
+/* Removes the step just saved from the list of skipped checkpoints, since the
+ * save has replaced the damaged one. */
+void pstd_session_remove_passed(struct pstd_session *s);
+/* Removes checkpoints that --keep does not keep, after a save. */
+void pstd_session_prune(struct pstd_session *s);
 /* Call after each successful step: prunes the older checkpoint, which --keep 1
  * keeps until a step after the newest checkpoint has succeeded. */
 void pstd_session_prune_proven(struct pstd_session *s);
