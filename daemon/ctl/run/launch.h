@@ -22,7 +22,7 @@ struct pstctl_launch {
     int err_fd; /* for reading the output of child and ranks; -1: none */
     struct pst_str line; /* incomplete line of the output */
     struct pst_str tail; /* last lines of the output that were not recognized */
-    struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
+    struct pst_str cause; /* first "penstockd: ..." line, see record_cause */
     /* Text such as " 1 in step 3, ...", which names each rank that reported a
      * crash. */
     struct pst_str crashes;
