@@ -80,6 +80,11 @@ enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
  * lost. */
 enum pst_status pstd_check_outputs(const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* outputs.c: PST_ERR_IO if a file that the run writes at its end, or after a
+ * fault, cannot be made because of its folder. Call on rank 0 before the folder
+ * of checkpoints is made. */
+enum pst_status pstd_check_folders(const struct pstd_config *config,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * model/tokens.c: counts the tokens of one step, 0 if there are none. Tokens

@@ -509,6 +509,22 @@ void pstd_session_emit_doubt(void *ctx, const char *text)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* COLLECTIVE. Checks the folders of files that the run writes later. A resume,
+ * which may be a restart of a job that nobody watches, goes on with a warning.
+ */
+static enum pst_status check_folders(struct pstd_session *s,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status =
+        s->w->rank == 0 ? pstd_check_folders(&s->config, diag) : PST_OK;
+
+    if (status == PST_ERR_IO && s->config.resume.on) {
+        pstd_session_emit_doubt(s, diag->text);
+        status = PST_OK;
+    }
+    return pstd_agree_status(s->w, status, diag);
+}
+
 /* Warns of data and models that are probably not as intended; on rank 0, which
  * always has the data. */
 static void find_doubts(struct pstd_session *s)
@@ -559,6 +575,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = pstd_peak(s, &s->peak, diag);
     if (status == PST_OK)
         status = pstd_eval_prepare(s, diag);
+    if (status == PST_OK)
+        status = check_folders(s, diag);
     /* From here on the folder of checkpoints changes. */
     if (status == PST_OK)
         status = pstd_session_claim(s, diag);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks that no output option would overwrite a file that is needed. */
+/* Checks that no output option would overwrite a file that is needed, and that
+ * the files can be made. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -210,6 +212,73 @@ enum pst_status pstd_check_outputs(const struct pstd_config *config,
         if (out.path != NULL && stat(out.path, &out.file) == 0 &&
             S_ISREG(out.file.st_mode))
             status = check_output(&out, config, diag);
+    }
+    return status;
+}
+
+/* True if the path is in the folder of checkpoints, which the run makes. */
+static bool is_in_checkpoints(const struct pstd_config *config,
+                              const char *path)
+{
+    const char *dir = config->checkpoint;
+    const size_t n = dir != NULL ? strlen(dir) : 0;
+
+    return n > 0 && strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+/* Returns 0 if a file can be made in the folder, else an errno. */
+static int find_obstacle(const char *folder)
+{
+    struct stat st;
+
+    if (stat(folder, &st) != 0)
+        return errno;
+    if (!S_ISDIR(st.st_mode))
+        return ENOTDIR;
+    return access(folder, W_OK | X_OK) != 0 ? errno : 0;
+}
+
+static enum pst_status check_folder(const struct pstd_option *row,
+                                    const char *path, struct pst_diag *diag)
+{
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    struct pst_str folder = {0};
+    enum pst_status status = PST_OK;
+    int error;
+
+    if (slash != NULL)
+        pst_str_addn(&folder, path, (size_t)PST_MAX(slash - path, 1));
+    else
+        pst_str_add(&folder, ".");
+    if (folder.failed)
+        return pst_diag_nomem(diag, strlen(path));
+    error = find_obstacle(folder.text);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        status = pst_diag_errno(diag, EISDIR, "--%s %s", row->name, path);
+    else if (error != 0)
+        status = pst_diag_errno(diag, error,
+                                "--%s %s: the run could not make this file in "
+                                "%s",
+                                row->name, path, folder.text);
+    pst_str_fini(&folder);
+    return status;
+}
+
+enum pst_status pstd_check_folders(const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    const uint64_t want = PSTD_OPT_WRITTEN | PSTD_OPT_TRAIN;
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const char *path =
+            (rows[i].groups & want) == want ? get_text(config, &rows[i]) : NULL;
+
+        if (path != NULL && !is_in_checkpoints(config, path))
+            status = check_folder(&rows[i], path, diag);
     }
     return status;
 }

@@ -56,6 +56,25 @@ def keeps_inputs(b, model):
     assert before == {x: bytes_of(b, x) for x in before}
 
 
+def needs_folders(b):
+    """Checks that a run says at its start that it could not write a file, and
+    that a resume goes on with a warning."""
+    run = "run", "tiny.plan", "--data", "data.safetensors", "--transport", \
+        "self", "--quiet", "--steps"
+    for option in "--dump", "--dump-fault", "--write-costs":
+        for path, words in (("none/x", "could not make this file in "),
+                            ("tiny.plan", "Is a directory"),
+                            ("data.safetensors/x", "Not a directory")):
+            done = b.done(*run, "2", "--checkpoint", "ck3", option, path,
+                          "--json", code=74)
+            assert words in done.stderr, done.stderr
+            assert not os.path.exists(b.path("ck3")), done.stdout
+    b.call(*run, "2", "--checkpoint", "ck3", "--dump", "ck3/x")
+    done = b.done(*run, "4", "--checkpoint", "ck3", "--resume", "--dump-fault",
+                  "none/x")
+    assert "could not make this file in " in done.stderr, done.stderr
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
@@ -80,6 +99,7 @@ def main():
                     assert file.read() == before, words
         b.call("weights", "ck", "-o", "ck/step-00000002/new.safetensors")
         keeps_inputs(b, model)
+        needs_folders(b)
     print("ok")
 
 
