@@ -40,8 +40,9 @@ static bool any_has_changes(const char *dir)
     return any;
 }
 
-/* If a checkpoint has changes, reads every byte, as loading does, so that
- * loading selects the same checkpoint later. */
+/* If a checkpoint has changes, or --epochs counts from its place in the data,
+ * reads every byte, as loading does, so that loading selects the same
+ * checkpoint later. */
 struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                        char course[PST_CHECKPOINT_OPTIONS])
 {
@@ -49,7 +50,7 @@ struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                 s->config.checkpoint_fallback};
     const bool latest = s->config.resume.step == 0;
     struct pstd_found found = {0};
-    bool first = true, verify = false;
+    bool first = true, verify = latest && pstd_needs_epochs(&s->config);
 
     for (unsigned i = 0; i < PST_COUNT(dirs) && latest; i++)
         verify = verify || (dirs[i] != NULL && any_has_changes(dirs[i]));

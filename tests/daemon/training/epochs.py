@@ -11,12 +11,15 @@ changed  `set` changes options, and the number of steps; a resume with the same
 resumed  a resume counts the steps before it
 other_batch
          a resume with another batch makes the steps of the remaining passes
+damaged  a resume counts the steps before the checkpoint that it loads
 refused  --steps beside it, values that are no number of passes
 """
+import glob
 import json
 import math
 import os
 import re
+import shutil
 import sys
 import tempfile
 
@@ -118,6 +121,30 @@ def other_batch(b):
         assert len(said["losses"]) == new, (epochs, batch, new, said)
 
 
+def damaged(b):
+    """The newest checkpoint has a damaged shard, so that an older one is
+    loaded: the steps are those of a folder that has only the older one."""
+    b.run("older", "--epochs", "1", "--checkpoint", "older", "--keep", "0",
+          "--checkpoint-every", "2")
+    shutil.copytree(b.path("older"), b.path("damaged"))
+    newest = max(x for x in os.listdir(b.path("older")) if x[:5] == "step-")
+    shutil.rmtree(b.path("older", newest))
+    for path in glob.glob(b.path("damaged", newest, "*.safetensors")):
+        with open(path, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)[0]
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last ^ 1]))
+    found = []
+    for name in "older", "damaged":
+        said = json.loads(b.run(name + "-2", "--epochs", "2", "-m", "6",
+                                "--checkpoint", name, "--resume"))
+        found.append((said["steps"], [x.rsplit(",", 1)[0]
+                                      for x in b.rows(name + "-2")]))
+    assert found[0] == found[1], found
+    skipped, = b.events("log-damaged-2", "checkpoint_skipped", "rank-0")
+
+
 def refused(b):
     text = b.run("no", "--steps", "5", "--epochs", "2", code=64)
     assert "--steps and --epochs" in text and "[run.options]" in text, text
@@ -134,7 +161,8 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
-        for test in counts, changed, resumed, other_batch, refused:
+        for test in (counts, changed, resumed, other_batch, damaged,
+                     refused):
             test(b)
     print("ok")
 
