@@ -17,19 +17,28 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
                   text);
 }
 
+/* Loads the checkpoint that open_carried has found, since a job may have saved
+ * a newer one meanwhile, of a model that it has changed. If it is damaged, or
+ * was removed, loads the newest one that is good. */
 static enum pst_status load_checkpoint(const struct pstd_config *config,
                                        struct pstctl_forward *f,
                                        struct pst_diag *diag)
 {
-    const struct pst_load_choice choice = {.dir = config->checkpoint,
-                                           .step = PST_CHECKPOINT_LATEST,
-                                           .any_model = config->other_model,
-                                           .averaged = config->use_ema,
-                                           .skipped = report_skipped};
+    struct pst_load_choice choice = {.dir = config->checkpoint,
+                                     .step = f->step,
+                                     .any_model = config->other_model,
+                                     .averaged = config->use_ema,
+                                     .skipped = report_skipped};
     struct pst_checkpoint_info info;
     enum pst_status status =
         pst_engine_load(f->engine, &choice, &info, NULL, diag);
 
+    if (choice.step != PST_CHECKPOINT_LATEST &&
+        (status == PST_ERR_INPUT || status == PST_ERR_IO ||
+         status == PST_ERR_NOT_FOUND)) {
+        choice.step = PST_CHECKPOINT_LATEST;
+        status = pst_engine_load(f->engine, &choice, &info, NULL, diag);
+    }
     if (status != PST_OK)
         return status;
     f->step = info.step;
@@ -37,9 +46,9 @@ static enum pst_status load_checkpoint(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Loads the plan from the newest checkpoint if that contains one, because the
- * model was changed during its run. A folder with defects is skipped here;
- * loading the checkpoint reports them. */
+/* Finds the newest checkpoint (f->step), and loads its plan if it contains one,
+ * because the model was changed during its run. A folder with defects is
+ * skipped here; loading the checkpoint reports them. */
 static enum pst_status open_carried(const struct pstd_config *config,
                                     struct pstctl_forward *f,
                                     struct pst_diag *diag)
@@ -47,15 +56,14 @@ static enum pst_status open_carried(const struct pstd_config *config,
     const struct pst_checkpoint_query query = {.dir = config->checkpoint,
                                                .step = PST_CHECKPOINT_LATEST};
     struct pst_checkpoint *ckpt;
-    uint64_t step;
     bool any;
 
     if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
         return PST_OK;
-    step = ckpt->info.step;
+    f->step = ckpt->info.step;
     any = pst_carried_is_in(ckpt);
     pst_checkpoint_close(ckpt);
-    return any ? pst_carried_open(f->p.plan, config->checkpoint, step,
+    return any ? pst_carried_open(f->p.plan, config->checkpoint, f->step,
                                   &f->carried, diag)
                : PST_OK;
 }
@@ -132,6 +140,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
         return status;
     options.microbatches = microbatches;
     options.no_undo = true; /* a failed step ends the command */
+    f->step = config->checkpoint != NULL ? PST_CHECKPOINT_LATEST : 0;
     if (config->checkpoint != NULL && !config->other_model)
         status = open_carried(config, f, diag);
     /* The plan is converted to eval mode before its batch is made, so that

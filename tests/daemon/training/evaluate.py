@@ -10,6 +10,7 @@ training step. DROPS.pt2 has all kinds of dropout, ROWS.pt2 a cross entropy.
 PATHS.pt2 has stochastic depth; PATHS-EVAL.pt2 is the same model exported in
 eval mode, without it. FOLDER/u06.pt2 has a module with one parameter.
 """
+import fcntl
 import glob
 import json
 import os
@@ -17,6 +18,7 @@ import random
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +28,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import job  # noqa: E402
 import tensor_file  # noqa: E402
 from eval_job import EVERY, LONG, Bench, write_data  # noqa: E402
-from patience import PATIENCE  # noqa: E402
+from patience import PATIENCE, wait_until  # noqa: E402
 
 
 def same_numbers(b):
@@ -329,6 +331,53 @@ def cast_mode(b, norm):
         assert seen[0] == seen[1] and len(seen[0][0]) == 2, seen
 
 
+def reads_once(b):
+    """Checks that `eval` evaluates the checkpoint that it has found first, also
+    if a newer one, of a changed model, comes before it is loaded."""
+    words = dict(plan="drops.plan", data="pics")
+    b.call(*b.words("log-once", "--checkpoint", "once", "--steps", "2",
+                    **words))
+    shutil.copytree(b.path("once"), b.path("newer"))
+    job = b.begin(*b.words("log-newer", "--checkpoint", "newer", "--resume",
+                           "--steps", "4", "--job", "newer", **words),
+                  PENSTOCK_GATE="gate")
+    b.paused_after(3, "newer")
+    b.call("attr", "cast", "conv", "bf16", "--job", "newer")
+    b.call("resume", "--job", "newer")
+    b.gate(1 << 30)
+    b.ended(job)
+    os.remove(b.path("gate"))
+    os.remove(b.path("gate.at"))
+    want = b.alone("drops.plan", "pics", "once")
+    # The command waits in a note, which it prints before it loads.
+    out, into = os.pipe()
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(into, False)
+    while True:
+        try:
+            os.write(into, b"." * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(into, True)
+    with subprocess.Popen(
+            [b.penstock, "eval", "drops.plan", "--data", "pics.safetensors",
+             "-m", "2", "--checkpoint", "once", "--json"], cwd=b.folder,
+            env=b.env, text=True, stdout=subprocess.PIPE, stderr=into) as run:
+        os.close(into)
+        wait_until(lambda: b"pipe_write" in bytes_of_wait(run.pid), "the note")
+        os.rename(b.path("newer/step-00000004"),
+                  b.path("once/step-00000004"))
+        with open(out, "rb") as file:
+            said = file.read()
+        assert json.loads(run.stdout.read()) == want, (said, want)
+    assert b.alone("drops.plan", "pics", "once")["step"] == 4
+
+
+def bytes_of_wait(pid):
+    with open(f"/proc/{pid}/wchan", "rb") as file:
+        return file.read()
+
+
 def lost_mode(b, models):
     """Changes a model so that --eval-model no longer fits: the run goes on
     without evaluations, and so does a resume."""
@@ -565,6 +614,7 @@ def main():
             changed_mode(b, paths[1])
             cast_mode(b, norm)
             lost_mode(b, models)
+            reads_once(b)
             for part in (same_numbers, divides, weighs, gathers, continues,
                          reports_changes, reports_rank_changes, ends_early,
                          interrupted, prints_perplexity, refuses):
