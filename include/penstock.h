@@ -433,8 +433,8 @@ int penstock_input_gradient(penstock_session *session, size_t input,
  * call that changes it must not run while it is read. index: as for
  * penstock_session_describe. Sends no message. PENSTOCK_ERR_USAGE: another
  * process has it, replicas share it, no stage reads it, or the rows of the
- * output are not its first dimension: penstock_get and penstock_output copy it
- * then. */
+ * output are not its first dimension (library.elsewhere): penstock_get and
+ * penstock_output copy it then. */
 int penstock_view(penstock_session *session, enum penstock_kind kind,
                   size_t index, DLTensor *ret, struct penstock_error *error);
 
@@ -577,6 +577,21 @@ struct penstock_call_info {
 int penstock_call(penstock_program *program,
                   const struct penstock_operand *operands, size_t n_operands,
                   struct penstock_call_info *ret, struct penstock_error *error);
+
+/* Flag of an operand, as in DLManagedTensorVersioned of DLPack 1.0. */
+#define PENSTOCK_READ_ONLY 1U
+
+/* penstock_call with flags, one for each of the operands; NULL: none. Other
+ * bits are ignored. A call that writes an operand with PENSTOCK_READ_ONLY is
+ * refused (E_READ_ONLY): by operators that write it or a view of it, or as a
+ * leaf, by the optimizer. Writes through other operands with the same memory
+ * are not: the flag belongs to the tensor, not to its bytes. If a tensor has
+ * several names, the flag of any of them counts. */
+int penstock_call_flags(penstock_program *program,
+                        const struct penstock_operand *operands,
+                        const uint64_t *flags, size_t n_operands,
+                        struct penstock_call_info *ret,
+                        struct penstock_error *error);
 
 /* A tensor after a call. Pointers are valid until the next call, also one that
  * fails, or until the program is closed. */

@@ -44,6 +44,7 @@ static enum pst_status merge_same_tensors(penstock_program *p,
                             given[first].name, given[k].name);
     p->placed[k] = p->placed[first];
     p->placed[k].tensor = first;
+    p->read_only[first] |= p->read_only[k];
     return PST_OK;
 }
 
@@ -65,6 +66,7 @@ static enum pst_status set_operand(penstock_program *p, unsigned i,
     o->as.storage = p->placed[p->numbers[i]].storage;
     o->as.offset = p->placed[p->numbers[i]].offset;
     o->as.meta = p->views[p->numbers[i]].meta;
+    o->read_only = p->read_only[o->as.tensor];
     while (p->operands[first].from_before ||
            p->operands[first].as.tensor != o->as.tensor)
         first++;
@@ -78,10 +80,11 @@ static enum pst_status set_operand(penstock_program *p, unsigned i,
 }
 
 /* Sets the operands of the program from the caller's list, and finds their
- * storages. */
+ * storages. flags: NULL, or one for each operand. */
 static enum pst_status bind_operands(penstock_program *p,
                                      const struct penstock_operand *given,
-                                     size_t n, unsigned *ret_storages,
+                                     const uint64_t *flags, size_t n,
+                                     unsigned *ret_storages,
                                      struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -91,8 +94,12 @@ static enum pst_status bind_operands(penstock_program *p,
                             "operands is NULL, and n_operands is not 0");
     for (unsigned i = 0; i < p->text->n_operands; i++)
         p->numbers[i] = UINT_MAX;
-    for (size_t k = 0; k < n && status == PST_OK; k++)
+    for (size_t k = 0; k < n && status == PST_OK; k++) {
         status = bind_operand(p, &given[k], (unsigned)k, diag);
+        if (status == PST_OK) /* so k is less than the program's operands */
+            p->read_only[k] =
+                flags != NULL && (flags[k] & PENSTOCK_READ_ONLY) != 0;
+    }
     if (status == PST_OK)
         status = pstl_storages_find(given, p->views, n, p->placed, p->storages,
                                     ret_storages, diag);
@@ -124,6 +131,15 @@ int penstock_call(penstock_program *program,
                   const struct penstock_operand *operands, size_t n_operands,
                   struct penstock_call_info *ret, struct penstock_error *error)
 {
+    return penstock_call_flags(program, operands, NULL, n_operands, ret, error);
+}
+
+int penstock_call_flags(penstock_program *program,
+                        const struct penstock_operand *operands,
+                        const uint64_t *flags, size_t n_operands,
+                        struct penstock_call_info *ret,
+                        struct penstock_error *error)
+{
     unsigned n_storages;
     struct pst_diag diag;
     enum pst_status status = pstl_program_acquire(program, &diag);
@@ -135,8 +151,8 @@ int penstock_call(penstock_program *program,
     if (ret != NULL)
         status = pstl_check_struct("ret", ret, &diag);
     if (status == PST_OK)
-        status =
-            bind_operands(program, operands, n_operands, &n_storages, &diag);
+        status = bind_operands(program, operands, flags, n_operands,
+                               &n_storages, &diag);
     if (status == PST_OK)
         status = pst_caller_call(program->caller, program->operands,
                                  program->text->n_operands, program->storages,

@@ -184,8 +184,8 @@ def load(path=NAME):
                 ("session_bytes", _Size, [_P]),
                 ("session_copies", i, [_P, ctypes.POINTER(_Copies), e]),
                 ("program_open", i, [text, _Size, config, handle, e]),
-                ("call", i, [_P, ctypes.POINTER(_Operand), _Size,
-                             ctypes.POINTER(_CallInfo), e]),
+                ("call_flags", i, [_P, ctypes.POINTER(_Operand), count, _Size,
+                                   ctypes.POINTER(_CallInfo), e]),
                 ("result", i, [_P, _Size, result, e]),
                 ("result_operand result_gradient", i, [_P, text, result, e])):
             for name in names.split():
@@ -239,12 +239,6 @@ def _infos(of, handle):
 
 # --- arrays -------------------------------------------------------------------
 
-def _refuse_read_only(name, why="is read-only"):
-    raise Error(-5, "library.tensor", f"the array for '{name}' {why}, and the "
-                "call writes to it", "Give an array that can be written, such "
-                "as a copy of it.")
-
-
 def _can_write(array):
     """Whether an array may be written whose DLPack tensor, of a version before
     1.0, does not say so."""
@@ -272,24 +266,29 @@ def _dlpack_tensor(capsule):
 
 class _Array:
     """A DLTensor of a caller's array; close() releases the array. info: name
-    and shape that are wanted; without a shape, any is right."""
+    and shape that are wanted; without a shape, any is right. readonly: None, or
+    why the array must not be written."""
 
     def __init__(self, array, info, writes):
         self.held, self.buffer, self.tensor = None, None, _Tensor()
+        self.readonly = None
         if array is None:
             self.pointer = None
             return
         if isinstance(array, Tensor):
-            if writes and array.readonly:
-                _refuse_read_only(info.name)
+            self.readonly = "is read-only" if array.readonly else None
             self.tensor, self.held = array._describe(), array
-        elif not self.by_dlpack(array, info.name, writes):
-            self.by_buffer(array, info.name, writes)
+        elif not self.by_dlpack(array):
+            self.by_buffer(array)
+        if writes and self.readonly:
+            raise Error(-5, "library.tensor", f"the array for '{info.name}' "
+                        f"{self.readonly}, and the call writes to it", "Give "
+                        "an array that can be written, such as a copy of it.")
         self.pointer = ctypes.pointer(self.tensor)
         if info.shape is not None:
             self.reshape(info.shape)
 
-    def by_dlpack(self, array, name, writes):
+    def by_dlpack(self, array):
         if not hasattr(array, "__dlpack__"):
             return False
         if getattr(array, "requires_grad", False):
@@ -306,14 +305,13 @@ class _Array:
         tensor, flags = _dlpack_tensor(capsule)
         self.tensor = _Tensor.from_buffer_copy(tensor)
         if flags is None:
-            flags = 0 if not writes or _can_write(array) else _READ_ONLY
-        if writes and flags & _READ_ONLY:
-            _refuse_read_only(name)
-        if writes and flags & _COPIED:
-            _refuse_read_only(name, "gives a copy of its memory")
+            flags = 0 if _can_write(array) else _READ_ONLY
+        if flags & (_READ_ONLY | _COPIED):
+            self.readonly = "is read-only" if flags & _READ_ONLY else \
+                "gives a copy of its memory"
         return True
 
-    def by_buffer(self, array, name, writes):
+    def by_buffer(self, array):
         get, self.buffer = ctypes.pythonapi.PyObject_GetBuffer, _PyBuffer()
         get.argtypes = [ctypes.py_object, _P, ctypes.c_int]
         view = memoryview(array)
@@ -321,8 +319,7 @@ class _Array:
         if form not in _FORMATS or \
                 any(step % view.itemsize for step in view.strides):
             raise TypeError(f"an array of format {form!r} is no tensor")
-        if writes and view.readonly:
-            _refuse_read_only(name)
+        self.readonly = "is read-only" if view.readonly else None
         get(view, self.buffer, _FULL_RO)
         sizes = _I64 * max(view.ndim, 1)
         self.held = view, sizes(*view.shape), sizes(
@@ -779,26 +776,29 @@ class Program(_Closes):
               ctypes.byref(self._handle))
 
     def call(self, operands, storages=None):
-        """Runs the program on arrays by name; none of them may be read-only.
-        Two names with one array are one tensor. storages: by name, an array
+        """Runs the program on arrays by name; those that it writes must not be
+        read-only. Two names with one array are one tensor. storages: by name, an array
         without gaps that is the whole memory which an operand is a view of; by
         default, that which the operands cover. Returns a list of Tensors: views
         of the operands' memory (`operand` is a name), or copies."""
         arrays, self._arrays = {}, {}
         rows = (_Operand * max(len(operands), 1))()
-        for row, (name, array) in zip(rows, operands.items()):
+        flags = (ctypes.c_uint64 * len(rows))()
+        for i, (row, (name, array)) in enumerate(zip(rows, operands.items())):
             if id(array) not in arrays:
-                arrays[id(array)] = _Array(array, _any(name), True)
+                arrays[id(array)] = _Array(array, _any(name), False)
             one = self._arrays[name] = arrays[id(array)]
             row.name, row.tensor = name.encode(), one.pointer
+            flags[i] = bool(one.readonly)
             if name in (storages or {}):
-                whole = _Array(storages[name], _any(name), True)
+                whole = _Array(storages[name], _any(name), False)
                 t, one.held = whole.tensor, (one.held, whole)
                 row.storage = t.data + t.offset
                 row.storage_bytes = t.dtype.bits // 8 * math.prod(
                     t.shape[d] for d in range(t.ndim))
         info = _CallInfo()
-        _call("call", self._handle, rows, len(operands), ctypes.byref(info))
+        _call("call_flags", self._handle, rows, flags, len(operands),
+              ctypes.byref(info))
         self.last = Call(info.copied, info.passed, info.bases, info.plans,
                          bool(info.is_new), info.in_place)
         return [self._result("result", i) for i in range(info.results)]
@@ -822,7 +822,8 @@ class Program(_Closes):
             name = [*self._arrays][result.operand]
         made = Tensor(_NAMES[t.dtype.code, t.dtype.bits], t.shape[:t.ndim],
                       t.strides[:t.ndim], t.data + t.offset,
-                      self._arrays.get(name), name)
+                      self._arrays.get(name), name,
+                      name is not None and bool(self._arrays[name].readonly))
         if name is None:  # the program's memory is valid until the next call
             made._owner = ctypes.create_string_buffer(
                 ctypes.string_at(made._at, made._nbytes()), made._nbytes())

@@ -59,13 +59,15 @@ static enum pst_status open_program(penstock_program *p, const char *text,
     p->views = pst_calloc(TAG, n, sizeof(*p->views));
     p->placed = pst_calloc(TAG, n, sizeof(*p->placed));
     p->storages = pst_calloc(TAG, n, sizeof(*p->storages));
+    p->read_only = pst_calloc(TAG, n, sizeof(*p->read_only));
     p->after = pst_calloc(TAG, n, sizeof(*p->after));
     p->grads = pst_calloc(TAG, n, sizeof(*p->grads));
     p->returns =
         pst_calloc(TAG, p->text->program.n_returns + 1, sizeof(*p->returns));
     return p->operands != NULL && p->numbers != NULL && p->views != NULL &&
                    p->placed != NULL && p->storages != NULL &&
-                   p->after != NULL && p->grads != NULL && p->returns != NULL
+                   p->read_only != NULL && p->after != NULL &&
+                   p->grads != NULL && p->returns != NULL
                ? PST_OK
                : pst_diag_nomem(diag, n * sizeof(*p->operands));
 }
@@ -77,6 +79,7 @@ static void free_program(penstock_program *p)
     pst_free(p->returns);
     pst_free(p->grads);
     pst_free(p->after);
+    pst_free(p->read_only);
     pst_free(p->storages);
     pst_free(p->placed);
     pst_free(p->views);

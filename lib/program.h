@@ -36,6 +36,7 @@ struct penstock_program {
     /* by the caller's numbers, too: storage and offset */
     struct pst_alias_operand *placed;
     struct pst_call_storage *storages;
+    bool *read_only; /* by the caller's numbers: the flag of any of its names */
     struct pstl_given *returns, *after, *grads;
 };
 

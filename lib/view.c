@@ -33,7 +33,7 @@ static enum pst_status find_memory(const penstock_session *s,
                           : pst_engine_value(s->engine, (*ret)->index);
     return *ret_data != NULL
                ? PST_OK
-               : pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+               : pst_diag_set(diag, PST_E_LIBRARY_ELSEWHERE,
                               "'%.200s' is not in the memory of this process, "
                               "whole and in one piece: copy it with "
                               "penstock_%s",

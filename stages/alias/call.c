@@ -409,6 +409,25 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
 
 /* --- a call --------------------------------------------------------------- */
 
+/* Refuses operators that write an operand which is read-only, or a view of it
+ * that `before` has made: those of new storages are nobody's. */
+static enum pst_status check_read_only(
+    const struct pst_alias_program_bound *bound,
+    const struct pst_alias_program_operand *operands, struct pst_diag *diag)
+{
+    for (unsigned i = 0; i < bound->n_operands; i++) {
+        const struct pst_alias_operand *as = &bound->operands[i].as;
+
+        if (as->written && as->root < bound->n_operands &&
+            operands[as->root].read_only)
+            return pst_diag_set(diag, PST_E_ALIAS_READ_ONLY,
+                                "E_READ_ONLY: the program writes \"%s\", "
+                                "which is read-only",
+                                operands[as->root].as.name);
+    }
+    return PST_OK;
+}
+
 /* Copies output number `output` of the engine to the entry's arena,
  * contiguous. */
 static enum pst_status copy_output(struct entry *e, int output, void **ret,
@@ -540,8 +559,10 @@ enum pst_status pst_caller_call(
     f.entry = e;
     if (status == PST_OK) {
         pst_alias_program_move(e->bound, operands);
-        status = check_reach(e->bound, storages, diag);
+        status = check_read_only(e->bound, operands, diag);
     }
+    if (status == PST_OK)
+        status = check_reach(e->bound, storages, diag);
     if (status == PST_OK)
         status = check_places(e->bound, e->bound->writes, e->bound->n_writes,
                               storages, diag);

@@ -8,7 +8,9 @@
  * thread.
  *
  * E_UNALIGNED: elements of an operand, or of a view that is written or
- * returned, lie at addresses that are no multiples of their size.
+ * returned, lie at addresses that are no multiples of their size. E_READ_ONLY:
+ * an operator or the optimizer writes an operand that is read-only, or a view
+ * of it. Writes through other operands that share its memory are allowed.
  */
 #include "stages/alias/program.h"
 #include "stages/run/exec.h"

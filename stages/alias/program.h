@@ -11,7 +11,7 @@
  * written tensor share memory), E_OVERLAP (source and target of one write
  * overlap partly), E_ALIAS_NONDIFF (a write that gradients cannot follow),
  * E_LEAF (a leaf that requires a gradient is written), E_SHARED_MUT (several
- * stages write one operand). text.h reads programs; call.h calls them.
+ * stages write one operand); call.h adds some. text.h reads programs; call.h calls them.
  *
  * One thread. Strings and arguments are borrowed from the caller.
  */
@@ -60,6 +60,9 @@ struct pst_alias_program_operand {
     /* an operator of `before` makes the operand, under the name as.name; the
      * binder sets the other members of `as` */
     bool from_before;
+    /* E_READ_ONLY if the call would write through the operand. Not part of a
+     * plan: the binder ignores it. */
+    bool read_only;
 };
 
 /* A storage of the caller's; operands refer to it by index. */

@@ -143,6 +143,11 @@ static enum pst_status prepare_leaf(struct pst_alias_leaves *leaves,
 
     if (status != PST_OK)
         return status;
+    if (o->read_only)
+        return pst_diag_set(diag, PST_E_ALIAS_READ_ONLY,
+                            "E_READ_ONLY: the optimizer writes leaf \"%s\", "
+                            "which is read-only",
+                            o->leaf);
     if (overlaps || o->as.meta.dtype != PST_F32)
         return pst_diag_set(diag, PST_E_ALIAS_SHARED_WRITE,
                             overlaps ? "E_SELF_OVERLAP: several elements of "

@@ -154,6 +154,21 @@ static bool add_one(struct run *r, enum penstock_kind kind)
     return false;
 }
 
+/* A parameter that no stage reads is in no rank's memory; it can be copied. */
+static void check_elsewhere(struct run *r)
+{
+    size_t at;
+    DLTensor view = {.ndim = -1};
+
+    if (penstock_find(r->model, PENSTOCK_PARAMETER, "spare.weight", &at,
+                      &error) != 0)
+        return;
+    require(penstock_view(r->session, PENSTOCK_PARAMETER, at, &view, &error) ==
+            PENSTOCK_ERR_USAGE);
+    require(strcmp(error.id, "library.elsewhere") == 0 && view.ndim == -1 &&
+            strstr(error.remedy, "penstock_get") != NULL);
+}
+
 static void follow(const char *path, const char *folder, const char *ranks)
 {
     struct penstock_step step = PENSTOCK_INIT(step);
@@ -170,6 +185,7 @@ static void follow(const char *path, const char *folder, const char *ranks)
             PENSTOCK_ERR_USAGE);
     snprintf(first, sizeof(first), "%s/first-%s", folder, ranks);
     snprintf(now, sizeof(now), "%s/now-%s", folder, ranks);
+    check_elsewhere(&r);
     check(&r, path, first, ranks, true, last);
     check(&r, path, first, ranks, false, last);
     good(penstock_train_step(r.session, r.inputs, r.n, &step, &error));

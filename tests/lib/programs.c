@@ -382,6 +382,93 @@ static void test_element_sizes(void)
     penstock_program_close(p);
 }
 
+/* --- operands that are read-only ------------------------------------------ */
+
+/* The call with these flags is refused and has written nothing. */
+static void read_only(penstock_program *p, size_t n, const uint64_t *flags,
+                      const char *word)
+{
+    float copy[2 * N];
+
+    memcpy(copy, memory, sizeof(copy));
+    refused(penstock_call_flags(p, operands, flags, n, NULL, &error),
+            PENSTOCK_ERR_UNSUPPORTED, "alias.read-only", word);
+    require(memcmp(copy, memory, sizeof(copy)) == 0);
+}
+
+static void test_read_only(void)
+{
+    static const char view[] =
+        "{\"tensors\": {\"a\": {}}, \"args\": [\"a\"],"
+        " \"ops\": [{\"op\": \"aten.slice.Tensor\","
+        "   \"args\": [\"%a\", 0, 1, 3], \"out\": [\"v\"]},"
+        "  {\"op\": \"aten.zero_\", \"args\": [\"%v\"]}],"
+        " \"returns\": [\"v\"]}";
+    const uint64_t first[] = {PENSTOCK_READ_ONLY, 0}, second[] = {0, 1},
+                   others[] = {~(uint64_t)1, 6};
+    struct penstock_call_info info = PENSTOCK_INIT(info);
+    struct penstock_tensor y = PENSTOCK_INIT(y);
+    penstock_program *p = open_text(product);
+
+    set_operands(0, 1);
+    read_only(p, 2, first, "E_READ_ONLY: the program writes \"a\"");
+    refused(penstock_result(p, 0, &y, &error), PENSTOCK_ERR_USAGE,
+            "library.order", "not called");
+    /* b's memory is written, but not through b */
+    good(penstock_call_flags(p, operands, second, 2, &info, &error));
+    require(info.plans == 1 && memory[0] == 10 && memory[2] == 30);
+    read_only(p, 2, first, "E_READ_ONLY"); /* by the plan of a good call */
+    good(penstock_call_flags(p, operands, others, 2, NULL, &error));
+    good(penstock_call_flags(p, operands, NULL, 2, NULL, &error));
+    set_operands(0, 1);
+    operands[1].tensor = operands[0].tensor; /* one tensor with two names */
+    read_only(p, 2, second, "E_READ_ONLY: the program writes");
+    good(penstock_call(p, operands, 2, NULL, &error));
+    penstock_program_close(p);
+    p = open_text(view);
+    set_operands(0, 1);
+    read_only(p, 1, first, "E_READ_ONLY: the program writes \"a\"");
+    good(penstock_call_flags(p, operands, second, 1, NULL, &error));
+    require(memory[0] == 1 && memory[1] == 0 && memory[2] == 0);
+    penstock_program_close(p);
+}
+
+/* A leaf is written by an optimizer, and under no_grad by way of a view that
+ * was made before the call. */
+static void test_read_only_leaves(void)
+{
+    static const char before[] =
+        "{\"tensors\": {\"w\": {\"requires_grad\": true}},"
+        " \"before\": [{\"op\": \"aten.slice.Tensor\","
+        "   \"args\": [\"%w\", 0, 1, 3], \"out\": [\"v\"]}],"
+        " \"args\": [\"w\", \"v\"], \"ops\": [{\"op\": \"aten.zero_\","
+        "   \"args\": [\"%v\"], \"no_grad\": true}], \"returns\": []}";
+    const struct penstock_option sgd[] = {{"optimizer", "sgd"}, {"lr", "0.5"}};
+    const uint64_t first[] = {PENSTOCK_READ_ONLY, 0}, second[] = {0, 1};
+    struct penstock_program_config config = PENSTOCK_INIT(config);
+    penstock_program *p = open_text(training);
+
+    set_operands(0, 8);
+    operands[0].name = "w";
+    operands[1].name = "x";
+    good(penstock_call_flags(p, operands, first, 2, NULL, &error));
+    require(memory[0] == 1);
+    penstock_program_close(p);
+    config.options = sgd;
+    config.n_options = 2;
+    good(
+        penstock_program_open(training, strlen(training), &config, &p, &error));
+    read_only(p, 2, first, "E_READ_ONLY: the optimizer writes leaf \"w\"");
+    good(penstock_call_flags(p, operands, second, 2, NULL, &error));
+    require(memory[0] == 1 - 0.5F * memory[8]);
+    penstock_program_close(p);
+    p = open_text(before);
+    read_only(p, 1, first, "E_READ_ONLY: the program writes \"w\"");
+    good(penstock_call_flags(p, operands, second, 1, NULL, &error));
+    require(memory[1] == 0 && memory[2] == 0);
+    penstock_program_close(p);
+}
+
 static void open_and_close(unsigned turn)
 {
     penstock_program *p = open_text(turn % 2 == 0 ? product : training);
@@ -413,6 +500,8 @@ int main(int argc, char **argv)
     share_often();
     train();
     test_element_sizes();
+    test_read_only();
+    test_read_only_leaves();
     for (unsigned i = 0; i < (unsigned)atoi(argv[1]); i++)
         open_and_close(i);
     puts("ok");

@@ -275,13 +275,22 @@ def programs(penstock):
 def refuses(penstock, program, view):
     before = view.tolist()
     for given, name in (({"a": view[:4].toreadonly(), "b": view[2:]},
-                         "library.tensor"),
+                         "alias.read-only"),
                         ({"a": view[:4]}, "alias.call"),
                         ({"a": view[:4], "b": view[2:5]}, "op.shape"),
                         ({"c": view, "a": view, "b": view}, "library.name")):
         error = fails(penstock.Error, program.call, given)
         assert error.id == name, error
     assert view.tolist() == before
+    copy = memoryview(array.array("f", before))
+    total, part = program.call({"a": copy[:4], "b": copy[2:].toreadonly()})
+    assert total.tolist()[:2] == [10 * a + b for a, b in
+                                  zip(before, [10 * b for b in before[2:4]])]
+    assert part.operand == "a" and not part.readonly
+    line = memoryview(array.array("f", before))
+    _, part = program.call({"a": line[:4], "b": copy[2:].toreadonly()})
+    assert part.operand == "b" and part.view.readonly
+    fails(penstock.Error, program.call, {"a": part, "b": part})
     fails(penstock.Error, program.operand, "a")
     error = fails(penstock.Error, penstock.Program, "{", lr=1)
     assert error.id == "alias.text", error
