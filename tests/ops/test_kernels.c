@@ -341,7 +341,8 @@ static void compare(const struct bench *b, const struct pst_kernel *kernel,
     if (mode != ACCUMULATE && same_bits(want, got))
         return;
     if (tolerance > 0.0)
-        tolerance = PST_MAX(tolerance, unit(want->meta->dtype));
+        /* both results are rounded */
+        tolerance = PST_MAX(tolerance, 2.0 * unit(want->meta->dtype));
     for (int64_t i = 0; i < n; i++)
         if (isfinite(element(want, i)))
             largest = PST_MAX(largest, fabs(element(want, i)));

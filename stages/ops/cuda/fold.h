@@ -26,4 +26,8 @@ void pst_cuda_fold_run(const struct pst_call *c,
                        const struct pst_cuda_folding *f,
                        struct pst_cuda_fold *p);
 
+/* Run column_sum of bf16 or f16 as a fold. */
+size_t pst_cuda_columns_scratch(const struct pst_call *c, unsigned threads);
+void pst_cuda_columns_run(const struct pst_call *c);
+
 #endif

@@ -52,15 +52,34 @@ void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
         pst_cuda_launch(c, block, rows, 1, params);
 }
 
-bool pst_cuda_all(const struct pst_call *c, enum pst_dtype dtype)
+uint32_t pst_cuda_operand_type(const struct pst_operand *x)
+{
+    uint32_t ret = PST_CUDA_F32;
+
+    if (!pst_cuda_is_absent(x))
+        (void)pst_cuda_type_of(x->meta->dtype, &ret);
+    return ret;
+}
+
+static bool is_of(const struct pst_operand *x, unsigned dtypes)
+{
+    return pst_cuda_is_absent(x) || (dtypes & 1u << x->meta->dtype) != 0;
+}
+
+bool pst_cuda_all_of(const struct pst_call *c, unsigned dtypes)
 {
     for (unsigned i = 0; i < c->n_in; i++)
-        if (c->in[i].meta != NULL && c->in[i].meta->dtype != dtype)
+        if (!is_of(&c->in[i], dtypes))
             return false;
     for (unsigned i = 0; i < c->n_out; i++)
-        if (c->out[i].meta != NULL && c->out[i].meta->dtype != dtype)
+        if (!is_of(&c->out[i], dtypes))
             return false;
     return true;
+}
+
+bool pst_cuda_all(const struct pst_call *c, enum pst_dtype dtype)
+{
+    return pst_cuda_all_of(c, 1u << dtype);
 }
 
 bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,

@@ -29,6 +29,27 @@ void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
                           enum pst_cuda_fn block, int64_t rows, int64_t n,
                           const void *params);
 
+#define PST_D_16 (PST_D(BF16) | PST_D(F16))
+static inline bool pst_cuda_is_16(enum pst_dtype dtype)
+{
+    return dtype == PST_BF16 || dtype == PST_F16;
+}
+/* True for types of pst_reals_16 (code/reals.cuh). */
+static inline bool pst_cuda_is_real(uint32_t type)
+{
+    return type == PST_CUDA_F32 || type == PST_CUDA_BF16 ||
+           type == PST_CUDA_F16;
+}
+/* True for an optional operand that is not given. */
+static inline bool pst_cuda_is_absent(const struct pst_operand *x)
+{
+    return x->meta == NULL || x->meta == &pst_meta_absent;
+}
+/* Returns the type of an operand; PST_CUDA_F32 if it is absent or its dtype has
+ * none. */
+uint32_t pst_cuda_operand_type(const struct pst_operand *x);
+/* True if all operands of the call have one of these dtypes (PST_D). */
+bool pst_cuda_all_of(const struct pst_call *c, unsigned dtypes);
 /* True if all operands of the call have this dtype. */
 bool pst_cuda_all(const struct pst_call *c, enum pst_dtype dtype);
 /* True if the address suits loads of 16 bytes. */

@@ -2,6 +2,7 @@
 /* Matmuls and column sums: code/matmul.cu. */
 #include "stages/ops/cuda/code/matmul.h"
 #include "stages/base/macros.h"
+#include "stages/ops/cuda/fold.h"
 #include "stages/ops/cuda/kernels.h"
 #include "stages/ops/matmul/product.h"
 
@@ -296,6 +297,13 @@ static const struct pst_kernel column_sum_kernels[] = {
      .supports = column_sum_fits,
      .scratch = column_sum_scratch,
      .run = column_sum_run,
+     .tolerance = 1e-5},
+    {.name = "column_sum_cuda_16",
+     .dtypes = PST_D_16,
+     .flags = PST_K_ACCUMULATE | PST_K_QUEUED,
+     .supports = column_sum_fits,
+     .scratch = pst_cuda_columns_scratch,
+     .run = pst_cuda_columns_run,
      .tolerance = 1e-5},
 };
 PST_CUDA_KERNELS(column_sum, column_sum_kernels);

@@ -19,10 +19,11 @@ struct reduction {
     bool best;  /* the last output gets the indices of extrema */
 };
 
-/* Kernels without and with indices of extrema; for f32, f64, integers. */
-static const struct pst_cuda_folding foldings[2][3] = {
+/* Kernels without and with indices of extrema; for f32, f64, integers and,
+ * without indices, for 16 bits. */
+static const struct pst_cuda_folding foldings[2][4] = {
     {PST_CUDA_FOLDING(pst_fold, f32), PST_CUDA_FOLDING(pst_fold, f64),
-     PST_CUDA_FOLDING(pst_fold, whole)},
+     PST_CUDA_FOLDING(pst_fold, whole), PST_CUDA_FOLDING(pst_fold, 16)},
     {PST_CUDA_FOLDING(pst_best, f32), PST_CUDA_FOLDING(pst_best, f64),
      PST_CUDA_FOLDING(pst_best, whole)},
 };
@@ -32,10 +33,11 @@ static const struct pst_cuda_folding *folding_of(const struct pst_call *c,
 {
     const enum pst_dtype dtype = c->in[0].meta->dtype;
 
-    return &foldings[r->best][r->truth           ? 2
-                              : dtype == PST_F32 ? 0
-                              : dtype == PST_F64 ? 1
-                                                 : 2];
+    return &foldings[r->best][r->truth                ? 2
+                              : dtype == PST_F32      ? 0
+                              : dtype == PST_F64      ? 1
+                              : pst_cuda_is_16(dtype) ? 3
+                                                      : 2];
 }
 
 /* --- how the work is divided ---------------------------------------------- */
@@ -190,6 +192,8 @@ static bool fits(const struct pst_call *c, const struct reduction *how)
         return !pst_reduce_none(&c->args[1]);
     if (from == PST_F32 || from == PST_F64)
         return !values || to == from;
+    if (pst_cuda_is_16(from))
+        return !how->best && (to == from || to == PST_F32);
     /* Sums with a bool result would convert the elements first: not
      * supported. */
     return is_whole(from) && is_whole(to) &&
@@ -223,13 +227,23 @@ static bool fits(const struct pst_call *c, const struct reduction *how)
     {                                                                          \
         run(c, &id##_how);                                                     \
     }
-/* Define kernels for floats alone, for floats and integers, for all dtypes. */
+/* Define kernels for floats alone, for extrema with their indices, for floats
+ * and integers, for all dtypes. */
 #define REALS(id, tol, ...)                                                    \
     FUNCTIONS(id, __VA_ARGS__)                                                 \
     static const struct pst_kernel id##_kernels[] = {                          \
         ROW(#id "_cuda_f32", id, PST_D(F32), PST_K_ACCUMULATE, tol),           \
         ROW(#id "_cuda_f64", id, PST_D(F64), PST_K_ACCUMULATE,                 \
             (tol) > 0.0 ? 1e-12 : 0.0),                                        \
+        ROW(#id "_cuda_16", id, PST_D_16, PST_K_ACCUMULATE, tol),              \
+    };                                                                         \
+    PST_CUDA_KERNELS(id, id##_kernels)
+#define PLACES(id, ...)                                                        \
+    FUNCTIONS(id, __VA_ARGS__, .best = true)                                   \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        ROW(#id "_cuda_f32", id, PST_D(F32), 0, 0.0),                          \
+        ROW(#id "_cuda_f64", id, PST_D(F64), 0, 0.0),                          \
+        ROW(#id "_cuda_whole", id, D_WHOLE, 0, 0.0),                           \
     };                                                                         \
     PST_CUDA_KERNELS(id, id##_kernels)
 #define NUMBERS(id, bits, tol, ...)                                            \
@@ -237,6 +251,7 @@ static bool fits(const struct pst_call *c, const struct reduction *how)
     static const struct pst_kernel id##_kernels[] = {                          \
         ROW(#id "_cuda_f32", id, PST_D(F32), bits, tol),                       \
         ROW(#id "_cuda_f64", id, PST_D(F64), bits, (tol) > 0.0 ? 1e-12 : 0.0), \
+        ROW(#id "_cuda_16", id, PST_D_16, bits, tol),                          \
         ROW(#id "_cuda_whole", id, D_WHOLE, 0, 0.0),                           \
     };                                                                         \
     PST_CUDA_KERNELS(id, id##_kernels)
@@ -259,10 +274,10 @@ NUMBERS(amax, 0, 0.0, 1, ONE(max));
 NUMBERS(amin, 0, 0.0, 1, ONE(min));
 NUMBERS(max, 0, 0.0, ALL, ONE(max));
 NUMBERS(min, 0, 0.0, ALL, ONE(min));
-NUMBERS(max_dim, 0, 0.0, 1, ONE(max), .best = true);
-NUMBERS(min_dim, 0, 0.0, 1, ONE(min), .best = true);
-NUMBERS(argmax, 0, 0.0, 1, ONE(max), .best = true);
-NUMBERS(argmin, 0, 0.0, 1, ONE(min), .best = true);
+PLACES(max_dim, 1, ONE(max));
+PLACES(min_dim, 1, ONE(min));
+PLACES(argmax, 1, ONE(max));
+PLACES(argmin, 1, ONE(min));
 REALS(mean, 1e-5, ALL, ONE(sum), PST_CUDA_END_MEAN);
 REALS(mean_dim, 1e-5, 1, ONE(sum), PST_CUDA_END_MEAN);
 REALS(var_correction, 1e-5, 1, TWO(sum, squares), PST_CUDA_END_VAR);
@@ -318,5 +333,47 @@ static void norm_run(const struct pst_call *c)
 static const struct pst_kernel norm_kernels[] = {
     ROW("vector_norm_cuda_f32", norm, PST_D(F32), PST_K_ACCUMULATE, 1e-5),
     ROW("vector_norm_cuda_f64", norm, PST_D(F64), PST_K_ACCUMULATE, 1e-12),
+    ROW("vector_norm_cuda_16", norm, PST_D_16, PST_K_ACCUMULATE, 1e-5),
 };
 PST_CUDA_KERNELS(linalg_vector_norm, norm_kernels);
+
+/* --- column sums of 16 bits -------------------------------------------------
+ */
+
+static void describe_columns(const struct pst_call *c, struct pst_cuda_fold *p)
+{
+    const int64_t cols = pst_meta_numel(c->out[0].meta);
+    const int64_t rows = pst_meta_numel(c->in[0].meta) / PST_MAX(cols, 1);
+    const struct pst_meta kept = {.rank = 1, .size = {cols}, .stride = {1}};
+    const struct pst_meta gone = {.rank = 1, .size = {rows}, .stride = {cols}};
+    const struct pst_meta *const metas[] = {&kept, &gone};
+
+    *p = (struct pst_cuda_fold){.x = c->in[0].data,
+                                .y = c->out[0].data,
+                                .fold = PST_CUDA_FOLD_sum,
+                                .second = PST_CUDA_FOLD_NONE,
+                                .accumulate = c->accumulate};
+    (void)pst_cuda_nd_make(1, &metas[0], &p->kept);
+    (void)pst_cuda_nd_make(1, &metas[1], &p->gone);
+    (void)pst_cuda_type_of(c->in[0].meta->dtype, &p->x_type);
+    (void)pst_cuda_type_of(c->out[0].meta->dtype, &p->y_type);
+}
+
+size_t pst_cuda_columns_scratch(const struct pst_call *c,
+                                unsigned threads PST_UNUSED)
+{
+    struct pst_cuda_fold p;
+
+    describe_columns(c, &p);
+    return pst_cuda_fold_scratch(&p);
+}
+
+void pst_cuda_columns_run(const struct pst_call *c)
+{
+    static const struct pst_cuda_folding folding =
+        PST_CUDA_FOLDING(pst_fold, 16);
+    struct pst_cuda_fold p;
+
+    describe_columns(c, &p);
+    pst_cuda_fold_run(c, &folding, &p);
+}

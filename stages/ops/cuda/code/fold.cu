@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reductions: the folds of fold.def for f32 and f64, those of integers, and
- * extrema with their indices. */
+/* Reductions: the folds of fold.def for f32, f64 and 16 bits, those of
+ * integers, and extrema with their indices. */
 #include "stages/ops/cuda/code/elements.cuh"
 #include "stages/ops/cuda/code/fold.cuh"
+#include "stages/ops/cuda/code/reals.cuh"
 
 #undef PST_ALWAYS_INLINE
 #define PST_ALWAYS_INLINE PST_INLINE_DEVICE
@@ -31,9 +32,11 @@ PST_DEVICE int64_t fold_at(const struct pst_cuda_fold &p, int64_t i)
     return p.gone.rank == 1 ? i * p.gone.stride[0][0] : fold_at_any(p, i);
 }
 
-/* --- f32, f64 ------------------------------------------------------------- */
+/* --- f32, f64, 16 bits -----------------------------------------------------
+ */
 
-template <typename T> struct fold_reals {
+template <class E> struct fold_reals {
+    typedef typename E::number T;
     typedef T value;
 
     PST_DEVICE T of(double x)
@@ -62,7 +65,6 @@ template <typename T> struct fold_reals {
                        int64_t at, double number, int64_t begin, int64_t end,
                        int64_t step)
     {
-        const T *const from = (const T *)p.x + at;
         const T m = (T)number;
         T a = empty(fold);
 
@@ -71,7 +73,7 @@ template <typename T> struct fold_reals {
 #define FOLD(name, start, next, join)                                          \
     case PST_CUDA_FOLD_##name:                                                 \
         for (int64_t i = begin; i < end; i += step) {                          \
-            const T x = from[fold_at(p, i)];                                   \
+            const T x = E::load(p.x_type, p.x, at + fold_at(p, i));            \
                                                                                \
             a = next;                                                          \
         }                                                                      \
@@ -107,7 +109,6 @@ template <typename T> struct fold_reals {
     PST_DEVICE void end(const struct pst_cuda_fold &p, int64_t o, T first,
                         double m, T second)
     {
-        T *const y = (T *)p.y + o;
         double x = (double)first;
 
         switch (p.end) {
@@ -124,8 +125,8 @@ template <typename T> struct fold_reals {
             x = pst_end_mean(x, p.gone.numel);
             m = pst_end_var((double)first, m, (double)second, p.gone.numel,
                             0.0);
-            ((T *)p.also[0])[o] = (T)(1.0 / sqrt(m + p.correction));
-            ((T *)p.also[1])[o] = (T)m;
+            E::store(p.y_type, p.also[0], o, (T)(1.0 / sqrt(m + p.correction)));
+            E::store(p.y_type, p.also[1], o, (T)m);
             break;
         case PST_CUDA_END_LOGSUMEXP:
             x = pst_end_logsumexp(x, m, (double)second);
@@ -133,12 +134,13 @@ template <typename T> struct fold_reals {
         default:
             break;
         }
-        *y = p.accumulate ? *y + (T)x : (T)x;
+        pst_real_put<E>(p.y_type, p.y, o, (T)x, p.accumulate);
     }
 };
 
-FOLD_KERNELS(pst_fold, f32, fold_reals<float>)
-FOLD_KERNELS(pst_fold, f64, fold_reals<double>)
+FOLD_KERNELS(pst_fold, f32, fold_reals<pst_reals_f32>)
+FOLD_KERNELS(pst_fold, f64, fold_reals<pst_reals_f64>)
+FOLD_KERNELS(pst_fold, 16, fold_reals<pst_reals_16>)
 
 /* --- integers and bool ---------------------------------------------------- */
 
