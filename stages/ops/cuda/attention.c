@@ -7,18 +7,22 @@
 #include "stages/ops/cuda/code/attention.h"
 #include "stages/ops/cuda/kernels.h"
 
-/* Kernels, and rows (query rows or keys) of their tiles, for operands of up to
- * PST_CUDA_SDPA_NARROW columns and of more. */
+/* Kernels for f32 and for 16 bits, and rows (query rows or keys) of their
+ * tiles, for operands of up to PST_CUDA_SDPA_NARROW columns and of more. */
 enum { ROWS, QUERY_GRAD, KEY_GRAD };
 static const struct {
-    enum pst_cuda_fn fn;
+    enum pst_cuda_fn fn[2];
     int64_t side;
 } kernels[][2] = {
-    [ROWS] = {{PST_FN_pst_sdpa_64_f32, 64}, {PST_FN_pst_sdpa_128_f32, 32}},
-    [QUERY_GRAD] = {{PST_FN_pst_sdpa_query_grad_64_f32, 32},
-                    {PST_FN_pst_sdpa_query_grad_128_f32, 16}},
-    [KEY_GRAD] = {{PST_FN_pst_sdpa_key_grad_64_f32, 32},
-                  {PST_FN_pst_sdpa_key_grad_128_f32, 16}},
+#define BOTH(name)                                                             \
+    {                                                                          \
+        PST_FN_pst_##name##_f32, PST_FN_pst_##name##_16                        \
+    }
+    [ROWS] = {{BOTH(sdpa_64), 64}, {BOTH(sdpa_128), 32}},
+    [QUERY_GRAD] = {{BOTH(sdpa_query_grad_64), 32},
+                    {BOTH(sdpa_query_grad_128), 16}},
+    [KEY_GRAD] = {{BOTH(sdpa_key_grad_64), 32}, {BOTH(sdpa_key_grad_128), 16}},
+#undef BOTH
 };
 
 static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
@@ -66,7 +70,8 @@ static struct pst_cuda_sdpa params_of(const struct pst_sdpa *p)
     memcpy(ret.batch, p->batch, sizeof(ret.batch));
     if (p->mask.x != NULL)
         ret.mask_kind = p->mask.x->meta->dtype == PST_BOOL ? PST_CUDA_MASK_BOOL
-                                                           : PST_CUDA_MASK_F32;
+                                                           : PST_CUDA_MASK_REAL;
+    (void)pst_cuda_type_of(p->q.x->meta->dtype, &ret.type);
     return ret;
 }
 
@@ -78,7 +83,8 @@ static void launch_tiles(const struct pst_call *c, unsigned kernel, int64_t n,
     const int64_t side = kernels[kernel][wide].side;
 
     p->tiles = (int32_t)((n + side - 1) / side);
-    pst_cuda_launch(c->stream, kernels[kernel][wide].fn,
+    pst_cuda_launch(c->stream,
+                    kernels[kernel][wide].fn[p->type != PST_CUDA_F32],
                     (int64_t)p->tiles * batches, 1, p);
 }
 
@@ -122,11 +128,12 @@ static void backward_run(const struct pst_call *c)
 /* --- kernels ----------------------------------------------------------------
  */
 
-/* True for f32 with at most 128 columns, and a mask of bool or f32. */
+/* True for one dtype with at most 128 columns, and a mask of it or of bool. */
 static bool fits(const struct pst_call *c, const struct pst_sdpa *p)
 {
     for (unsigned i = 0; i < c->n_in; i++)
-        if (c->in[i].meta != NULL && c->in[i].meta->dtype != PST_F32 &&
+        if (!pst_cuda_is_absent(&c->in[i]) &&
+            c->in[i].meta->dtype != p->q.x->meta->dtype &&
             !(&c->in[i] == p->mask.x && c->in[i].meta->dtype == PST_BOOL))
             return false;
     return p->e > 0 && p->ev > 0 &&
@@ -160,11 +167,16 @@ static bool backward_supports(const struct pst_call *c)
 static const struct pst_kernel forward_kernels[] = {
     {"cuda_sdpa_f32", PST_ISA_ANY, PST_D(F32), PST_K_QUEUED | PST_K_STRIDED,
      forward_supports, NULL, forward_run, 1e-5},
+    {"cuda_sdpa_16", PST_ISA_ANY, PST_D_16, PST_K_QUEUED | PST_K_STRIDED,
+     forward_supports, NULL, forward_run, 1e-5},
 };
 PST_CUDA_KERNELS(scaled_dot_product_attention, forward_kernels);
 
 static const struct pst_kernel backward_kernels[] = {
     {"cuda_sdpa_backward_f32", PST_ISA_ANY, PST_D(F32),
+     PST_K_QUEUED | PST_K_STRIDED, backward_supports, backward_scratch,
+     backward_run, 2e-5},
+    {"cuda_sdpa_backward_16", PST_ISA_ANY, PST_D_16,
      PST_K_QUEUED | PST_K_STRIDED, backward_supports, backward_scratch,
      backward_run, 2e-5},
 };

@@ -33,7 +33,7 @@ PST_DEVICE float sdpa_base(float max)
 
 /* Turns the dot products of row r with a tile of keys into e^(s - base), and
  * returns the factor by which sums with the previous base must be scaled. */
-template <int R>
+template <class E, int R>
 PST_DEVICE float sdpa_next(const struct pst_cuda_sdpa &p,
                            struct sdpa_rows<R> &rows, int r, int64_t mask,
                            int row, int first, float (&s)[R][SDPA_COLS])
@@ -42,8 +42,8 @@ PST_DEVICE float sdpa_next(const struct pst_cuda_sdpa &p,
 
     PST_UNROLL
     for (int c = 0; c < SDPA_COLS; c++) {
-        s[r][c] =
-            sdpa_score(p, mask, row, first + sdpa_x() + c * SDPA_SIDE, s[r][c]);
+        s[r][c] = sdpa_score<E>(p, mask, row, first + sdpa_x() + c * SDPA_SIDE,
+                                s[r][c]);
         max = fmaxf(max, s[r][c]);
     }
     max = sdpa_row_max(max);
@@ -62,7 +62,7 @@ PST_DEVICE float sdpa_next(const struct pst_cuda_sdpa &p,
 /* --- forward ----------------------------------------------------------------
  */
 
-template <int D, int R>
+template <class E, int D, int R>
 PST_DEVICE void sdpa_forward(const struct pst_cuda_sdpa &p)
 {
     PST_SHARED float4 q4[SDPA_TILE(SDPA_SIDE * R, D)];
@@ -81,16 +81,17 @@ PST_DEVICE void sdpa_forward(const struct pst_cuda_sdpa &p)
     struct sdpa_rows<R> rows;
 
     sdpa_begin(rows);
-    sdpa_load<D, SDPA_SIDE * R>(q, p.q, sdpa_offset(p, p.q, i, false), top, p.l,
-                                p.e);
+    sdpa_load<D, SDPA_SIDE * R, E>(q, p.q, sdpa_offset(p, p.q, i, false), top,
+                                   p.l, p.e, p.type);
     for (int first = 0; first < end; first += SDPA_KEYS) {
         __syncthreads();
-        sdpa_load<D, SDPA_KEYS>(kv, p.k, k, first, p.s, p.e);
+        sdpa_load<D, SDPA_KEYS, E>(kv, p.k, k, first, p.s, p.e, p.type);
         __syncthreads();
         sdpa_dots<D, R, SDPA_COLS>(q, kv, s);
         PST_UNROLL
         for (int r = 0; r < R; r++) {
-            const float by = sdpa_next<R>(p, rows, r, mask, row + r, first, s);
+            const float by =
+                sdpa_next<E, R>(p, rows, r, mask, row + r, first, s);
 
             PST_UNROLL
             for (int j = 0; j < D / SDPA_SIDE; j++)
@@ -104,7 +105,7 @@ PST_DEVICE void sdpa_forward(const struct pst_cuda_sdpa &p)
             }
         }
         __syncthreads();
-        sdpa_load<D, SDPA_KEYS>(kv, p.v, v, first, p.s, p.ev);
+        sdpa_load<D, SDPA_KEYS, E>(kv, p.v, v, first, p.s, p.ev, p.type);
         __syncthreads();
         sdpa_add<D, R, SDPA_KEYS>(prob, kv, to);
     }
@@ -114,17 +115,28 @@ PST_DEVICE void sdpa_forward(const struct pst_cuda_sdpa &p)
         for (int j = 0; j < D / SDPA_SIDE; j++)
             to[r][j] = rows.sum[r] == 0.0f ? 0.0f : to[r][j] / rows.sum[r];
     }
-    sdpa_store<D, R>(p.out + i * p.l * p.ev, top, p.l, p.ev, 1.0f, to);
+    sdpa_store<D, R, E>(p.out, top, p.l, p.ev, 1.0f, to, i * p.l * p.ev,
+                        p.type);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_64_f32, struct pst_cuda_sdpa)
 {
-    sdpa_forward<PST_CUDA_SDPA_NARROW, 4>(p);
+    sdpa_forward<pst_reals_f32, PST_CUDA_SDPA_NARROW, 4>(p);
+}
+
+PST_CUDA_KERNEL_TWO(pst_sdpa_64_16, struct pst_cuda_sdpa)
+{
+    sdpa_forward<pst_reals_16, PST_CUDA_SDPA_NARROW, 4>(p);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_128_f32, struct pst_cuda_sdpa)
 {
-    sdpa_forward<PST_CUDA_SDPA_WIDE, 2>(p);
+    sdpa_forward<pst_reals_f32, PST_CUDA_SDPA_WIDE, 2>(p);
+}
+
+PST_CUDA_KERNEL_TWO(pst_sdpa_128_16, struct pst_cuda_sdpa)
+{
+    sdpa_forward<pst_reals_16, PST_CUDA_SDPA_WIDE, 2>(p);
 }
 
 /* --- gradient of the query --------------------------------------------------
@@ -139,24 +151,24 @@ template <int D, int R> struct sdpa_queries {
 };
 
 /* s = q k^T and t = g v^T; the keys are left in the tile. */
-template <int D, int R>
+template <class E, int D, int R>
 PST_DEVICE void sdpa_both(const struct pst_cuda_sdpa &p,
                           const struct sdpa_queries<D, R> &a, int first,
                           float (&s)[R][SDPA_COLS], float (&t)[R][SDPA_COLS])
 {
     __syncthreads();
-    sdpa_load<D, SDPA_KEYS>(a.kv, p.v, a.v, first, p.s, p.ev);
+    sdpa_load<D, SDPA_KEYS, E>(a.kv, p.v, a.v, first, p.s, p.ev, p.type);
     __syncthreads();
     sdpa_dots<D, R, SDPA_COLS>(a.g, a.kv, t);
     __syncthreads();
-    sdpa_load<D, SDPA_KEYS>(a.kv, p.k, a.k, first, p.s, p.e);
+    sdpa_load<D, SDPA_KEYS, E>(a.kv, p.k, a.k, first, p.s, p.e, p.type);
     __syncthreads();
     sdpa_dots<D, R, SDPA_COLS>(a.q, a.kv, s);
 }
 
 /* Statistics of each row, stored by its first thread: base, 1 / sum, and
  * sum(p dp). */
-template <int D, int R>
+template <class E, int D, int R>
 PST_DEVICE void sdpa_stats(const struct pst_cuda_sdpa &p,
                            const struct sdpa_queries<D, R> &a, float (&base)[R],
                            float (&inverse)[R], float (&sum)[R])
@@ -169,12 +181,12 @@ PST_DEVICE void sdpa_stats(const struct pst_cuda_sdpa &p,
     for (int r = 0; r < R; r++)
         sum[r] = 0.0f;
     for (int first = 0; first < a.end; first += SDPA_KEYS) {
-        sdpa_both<D, R>(p, a, first, s, t);
+        sdpa_both<E, D, R>(p, a, first, s, t);
         PST_UNROLL
         for (int r = 0; r < R; r++) {
             const int row = a.row + r;
 
-            sum[r] *= sdpa_next<R>(p, rows, r, a.mask, row, first, s);
+            sum[r] *= sdpa_next<E, R>(p, rows, r, a.mask, row, first, s);
             PST_UNROLL
             for (int c = 0; c < SDPA_COLS; c++)
                 if (s[r][c] != 0.0f)
@@ -199,7 +211,7 @@ PST_DEVICE void sdpa_stats(const struct pst_cuda_sdpa &p,
 }
 
 /* Stores a tile of the gradients of scores. */
-template <int R>
+template <class E, int R>
 PST_DEVICE void sdpa_store_scores(const struct pst_cuda_sdpa &p,
                                   const float *tile, int64_t i, int top,
                                   int first)
@@ -209,13 +221,13 @@ PST_DEVICE void sdpa_store_scores(const struct pst_cuda_sdpa &p,
     for (int r = (int)threadIdx.x / SDPA_KEYS; r < SDPA_SIDE * R;
          r += PST_CUDA_BLOCK / SDPA_KEYS)
         if (top + r < p.l && x < p.s)
-            p.ds[(i * p.l + top + r) * p.s + x] =
-                tile[r * (SDPA_KEYS + SDPA_PAD) + x - first];
+            E::store(p.type, p.ds, (i * p.l + top + r) * p.s + x,
+                     tile[r * (SDPA_KEYS + SDPA_PAD) + x - first]);
 }
 
 /* Clears the gradients of the scores of keys that no row of the tile attends
  * to. */
-template <int R>
+template <class E, int R>
 PST_DEVICE void sdpa_clear_scores(const struct pst_cuda_sdpa &p, int64_t i,
                                   int top, int first)
 {
@@ -226,11 +238,11 @@ PST_DEVICE void sdpa_clear_scores(const struct pst_cuda_sdpa &p, int64_t i,
         const int r = (int)(at / n), x = (int)(at % n);
 
         if (top + r < p.l)
-            p.ds[(i * p.l + top + r) * p.s + first + x] = 0.0f;
+            E::store(p.type, p.ds, (i * p.l + top + r) * p.s + first + x, 0.0f);
     }
 }
 
-template <int D, int R>
+template <class E, int D, int R>
 PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
 {
     PST_SHARED float4 q4[SDPA_TILE(SDPA_SIDE * R, D)];
@@ -249,25 +261,26 @@ PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
     float base[R], inverse[R], sum[R], to[R][D / SDPA_SIDE] = {};
     float s[R][SDPA_COLS], t[R][SDPA_COLS];
 
-    sdpa_load<D, SDPA_SIDE * R>((float *)q4, p.q, sdpa_offset(p, p.q, i, false),
-                                top, p.l, p.e);
-    sdpa_load<D, SDPA_SIDE * R>((float *)g4, p.g, sdpa_offset(p, p.g, i, false),
-                                top, p.l, p.ev);
+    sdpa_load<D, SDPA_SIDE * R, E>(
+        (float *)q4, p.q, sdpa_offset(p, p.q, i, false), top, p.l, p.e, p.type);
+    sdpa_load<D, SDPA_SIDE * R, E>((float *)g4, p.g,
+                                   sdpa_offset(p, p.g, i, false), top, p.l,
+                                   p.ev, p.type);
     if (p.ds != nullptr)
-        sdpa_clear_scores<R>(p, i, top,
-                             (a.end + SDPA_KEYS - 1) / SDPA_KEYS * SDPA_KEYS);
-    sdpa_stats<D, R>(p, a, base, inverse, sum);
+        sdpa_clear_scores<E, R>(
+            p, i, top, (a.end + SDPA_KEYS - 1) / SDPA_KEYS * SDPA_KEYS);
+    sdpa_stats<E, D, R>(p, a, base, inverse, sum);
     for (int first = 0; first < a.end; first += SDPA_KEYS) {
-        sdpa_both<D, R>(p, a, first, s, t);
+        sdpa_both<E, D, R>(p, a, first, s, t);
         PST_UNROLL
         for (int r = 0; r < R; r++) {
             PST_UNROLL
             for (int c = 0; c < SDPA_COLS; c++) {
                 const int x = sdpa_x() + c * SDPA_SIDE;
                 const float prob =
-                    inverse[r] *
-                    expf(sdpa_score(p, a.mask, a.row + r, first + x, s[r][c]) -
-                         base[r]);
+                    inverse[r] * expf(sdpa_score<E>(p, a.mask, a.row + r,
+                                                    first + x, s[r][c]) -
+                                      base[r]);
                 const float dp =
                     t[r][c] * sdpa_keep(p, i, a.row + r, first + x);
 
@@ -278,19 +291,30 @@ PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
         __syncthreads();
         sdpa_add<D, R, SDPA_KEYS>(ds, a.kv, to);
         if (p.ds != nullptr)
-            sdpa_store_scores<R>(p, ds, i, top, first);
+            sdpa_store_scores<E, R>(p, ds, i, top, first);
     }
-    sdpa_store<D, R>(p.dq + i * p.l * p.e, top, p.l, p.e, p.scale, to);
+    sdpa_store<D, R, E>(p.dq, top, p.l, p.e, p.scale, to, i * p.l * p.e,
+                        p.type);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_64_f32, struct pst_cuda_sdpa)
 {
-    sdpa_query_grad<PST_CUDA_SDPA_NARROW, 2>(p);
+    sdpa_query_grad<pst_reals_f32, PST_CUDA_SDPA_NARROW, 2>(p);
+}
+
+PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_64_16, struct pst_cuda_sdpa)
+{
+    sdpa_query_grad<pst_reals_16, PST_CUDA_SDPA_NARROW, 2>(p);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_128_f32, struct pst_cuda_sdpa)
 {
-    sdpa_query_grad<PST_CUDA_SDPA_WIDE, 1>(p);
+    sdpa_query_grad<pst_reals_f32, PST_CUDA_SDPA_WIDE, 1>(p);
+}
+
+PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_128_16, struct pst_cuda_sdpa)
+{
+    sdpa_query_grad<pst_reals_16, PST_CUDA_SDPA_WIDE, 1>(p);
 }
 
 /* --- gradients of keys and values -------------------------------------------
@@ -307,7 +331,7 @@ template <int D, int K> struct sdpa_keys_tile {
 
 /* Writes the probabilities of the tile's keys (rows) and of the queries from
  * `first` on (columns), and the gradients of their scores. */
-template <int D, int K>
+template <class E, int D, int K>
 PST_DEVICE void sdpa_transposed(const struct pst_cuda_sdpa &p,
                                 const struct sdpa_keys_tile<D, K> &a, int64_t i,
                                 int first)
@@ -332,7 +356,7 @@ PST_DEVICE void sdpa_transposed(const struct pst_cuda_sdpa &p,
             const int at = y * (SDPA_SIDE * K + SDPA_PAD) + x;
             const float prob =
                 inverse *
-                expf(sdpa_score(p, mask, row, a.top + y, s[r][c]) - base);
+                expf(sdpa_score<E>(p, mask, row, a.top + y, s[r][c]) - base);
             const float keep = sdpa_keep(p, i, row, a.top + y);
 
             a.prob[at] = prob * keep;
@@ -341,7 +365,7 @@ PST_DEVICE void sdpa_transposed(const struct pst_cuda_sdpa &p,
     }
 }
 
-template <int D, int K>
+template <class E, int D, int K>
 PST_DEVICE void sdpa_key_grad(const struct pst_cuda_sdpa &p)
 {
     PST_SHARED float4 k4[SDPA_TILE(SDPA_SIDE * K, D)];
@@ -360,33 +384,49 @@ PST_DEVICE void sdpa_key_grad(const struct pst_cuda_sdpa &p)
     };
     float dk[K][D / SDPA_SIDE] = {}, dv[K][D / SDPA_SIDE] = {};
 
-    sdpa_load<D, SDPA_SIDE * K>((float *)k4, p.k, sdpa_offset(p, p.k, i, true),
-                                a.top, p.s, p.e);
-    sdpa_load<D, SDPA_SIDE * K>((float *)v4, p.v, sdpa_offset(p, p.v, i, true),
-                                a.top, p.s, p.ev);
+    sdpa_load<D, SDPA_SIDE * K, E>((float *)k4, p.k,
+                                   sdpa_offset(p, p.k, i, true), a.top, p.s,
+                                   p.e, p.type);
+    sdpa_load<D, SDPA_SIDE * K, E>((float *)v4, p.v,
+                                   sdpa_offset(p, p.v, i, true), a.top, p.s,
+                                   p.ev, p.type);
     for (int64_t j = i; j < i + p.group; j++)
         for (int first = p.causal ? a.top : 0; first < p.l; first += n) {
             __syncthreads();
-            sdpa_load<D, SDPA_SIDE * K>(a.q, p.q, sdpa_offset(p, p.q, j, false),
-                                        first, p.l, p.e);
-            sdpa_load<D, SDPA_SIDE * K>(a.g, p.g, sdpa_offset(p, p.g, j, false),
-                                        first, p.l, p.ev);
+            sdpa_load<D, SDPA_SIDE * K, E>(a.q, p.q,
+                                           sdpa_offset(p, p.q, j, false), first,
+                                           p.l, p.e, p.type);
+            sdpa_load<D, SDPA_SIDE * K, E>(a.g, p.g,
+                                           sdpa_offset(p, p.g, j, false), first,
+                                           p.l, p.ev, p.type);
             __syncthreads();
-            sdpa_transposed<D, K>(p, a, j, first);
+            sdpa_transposed<E, D, K>(p, a, j, first);
             __syncthreads();
             sdpa_add<D, K, SDPA_SIDE * K>(a.prob, a.g, dv);
             sdpa_add<D, K, SDPA_SIDE * K>(a.ds, a.q, dk);
         }
-    sdpa_store<D, K>(p.dk + b * p.s * p.e, a.top, p.s, p.e, p.scale, dk);
-    sdpa_store<D, K>(p.dv + b * p.s * p.ev, a.top, p.s, p.ev, 1.0f, dv);
+    sdpa_store<D, K, E>(p.dk, a.top, p.s, p.e, p.scale, dk, b * p.s * p.e,
+                        p.type);
+    sdpa_store<D, K, E>(p.dv, a.top, p.s, p.ev, 1.0f, dv, b * p.s * p.ev,
+                        p.type);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_64_f32, struct pst_cuda_sdpa)
 {
-    sdpa_key_grad<PST_CUDA_SDPA_NARROW, 2>(p);
+    sdpa_key_grad<pst_reals_f32, PST_CUDA_SDPA_NARROW, 2>(p);
+}
+
+PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_64_16, struct pst_cuda_sdpa)
+{
+    sdpa_key_grad<pst_reals_16, PST_CUDA_SDPA_NARROW, 2>(p);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_128_f32, struct pst_cuda_sdpa)
 {
-    sdpa_key_grad<PST_CUDA_SDPA_WIDE, 1>(p);
+    sdpa_key_grad<pst_reals_f32, PST_CUDA_SDPA_WIDE, 1>(p);
+}
+
+PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_128_16, struct pst_cuda_sdpa)
+{
+    sdpa_key_grad<pst_reals_16, PST_CUDA_SDPA_WIDE, 1>(p);
 }

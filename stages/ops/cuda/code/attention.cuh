@@ -8,6 +8,7 @@
  */
 #include "stages/ops/cuda/code/attention.h"
 #include "stages/ops/cuda/code/random.cuh"
+#include "stages/ops/cuda/code/reals.cuh"
 
 #define SDPA_SIDE 16
 #define SDPA_PAD  4
@@ -49,19 +50,20 @@ PST_DEVICE int64_t sdpa_offset(const struct pst_cuda_sdpa &p,
 }
 
 /* Loads ROWS rows from `first` on, of an operand of `rows` rows and `cols`
- * columns, to the tile. */
-template <int D, int ROWS>
+ * columns, to the tile. type: of the operand, if E is of 16 bits. */
+template <int D, int ROWS, class E = pst_reals_f32>
 PST_DEVICE void sdpa_load(float *tile, const struct pst_cuda_sdpa_operand &f,
-                          int64_t offset, int first, int rows, int cols)
+                          int64_t offset, int first, int rows, int cols,
+                          uint32_t type = PST_CUDA_F32)
 {
-    const float *x = (const float *)f.x + offset;
 
     for (int i = (int)threadIdx.x; i < ROWS * D; i += PST_CUDA_BLOCK) {
         const int r = i / D, c = i % D;
 
         tile[r * (D + SDPA_PAD) + c] =
             first + r < rows && c < cols
-                ? x[(int64_t)(first + r) * f.row + c * f.col]
+                ? E::load(type, f.x,
+                          offset + (int64_t)(first + r) * f.row + c * f.col)
                 : 0.0f;
     }
 }
@@ -134,11 +136,12 @@ PST_DEVICE void sdpa_add(const float *a, const float *b,
     }
 }
 
-/* Stores row y R + r as row first + y R + r of `to` (rows, cols), times
- * `by`. */
-template <int D, int R>
-PST_DEVICE void sdpa_store(float *to, int first, int rows, int cols, float by,
-                           const float (&x)[R][D / SDPA_SIDE])
+/* Stores row y R + r as row first + y R + r of `to` (rows, cols), times `by`.
+ * `to` has elements of `type`, and its batch begins at `offset`. */
+template <int D, int R, class E = pst_reals_f32>
+PST_DEVICE void sdpa_store(void *to, int first, int rows, int cols, float by,
+                           const float (&x)[R][D / SDPA_SIDE],
+                           int64_t offset = 0, uint32_t type = PST_CUDA_F32)
 {
     PST_UNROLL
     for (int r = 0; r < R; r++) {
@@ -147,7 +150,8 @@ PST_DEVICE void sdpa_store(float *to, int first, int rows, int cols, float by,
         PST_UNROLL
         for (int j = 0; j < D / SDPA_SIDE; j++)
             if (row < rows && sdpa_col(j) < cols)
-                to[(int64_t)row * cols + sdpa_col(j)] = by * x[r][j];
+                E::store(type, to, offset + (int64_t)row * cols + sdpa_col(j),
+                         by * x[r][j]);
     }
 }
 
@@ -167,6 +171,7 @@ PST_DEVICE float sdpa_row_sum(float x)
 }
 
 /* Returns the score of query `row` and key `col`; mask: offset of the batch. */
+template <class E = pst_reals_f32>
 PST_DEVICE float sdpa_score(const struct pst_cuda_sdpa &p, int64_t mask,
                             int row, int col, float dot)
 {
@@ -177,8 +182,8 @@ PST_DEVICE float sdpa_score(const struct pst_cuda_sdpa &p, int64_t mask,
     mask += row * p.mask.row + col * p.mask.col;
     if (p.mask_kind == PST_CUDA_MASK_BOOL)
         return ((const uint8_t *)p.mask.x)[mask] != 0 ? s : -INFINITY;
-    return p.mask_kind == PST_CUDA_MASK_F32
-               ? s + ((const float *)p.mask.x)[mask]
+    return p.mask_kind == PST_CUDA_MASK_REAL
+               ? s + E::load(p.type, p.mask.x, mask)
                : s;
 }
 

@@ -23,13 +23,14 @@ struct pst_cuda_sdpa_operand {
 enum pst_cuda_sdpa_mask {
     PST_CUDA_MASK_NONE,
     PST_CUDA_MASK_BOOL,
-    PST_CUDA_MASK_F32,
+    PST_CUDA_MASK_REAL, /* of the type of q */
 };
 
 struct pst_cuda_sdpa {
     struct pst_cuda_sdpa_operand q, k, v, mask, g;
-    float *out, *dq, *dk, *dv, *stats;
-    float *ds; /* gradient of the scores, (batches, L, S); NULL: not wanted */
+    void *out, *dq, *dk, *dv;
+    void *ds; /* gradient of the scores, (batches, L, S); NULL: not wanted */
+    float *stats;
     int64_t batch[PST_CUDA_RANK];
     int64_t group;
     int32_t l, s, e, ev;
@@ -37,6 +38,9 @@ struct pst_cuda_sdpa {
     uint32_t n_batch;
     /* mask_kind: enum pst_cuda_sdpa_mask */
     uint32_t causal, mask_kind;
+    /* enum pst_cuda_type of q, k, v, g and the results; for kernels of 16
+     * bits */
+    uint32_t type;
     float scale;
     struct pst_cuda_chance drop;
 };
