@@ -82,7 +82,10 @@ void pst_cuda_embed_sum(struct pst_cuda_context *c,
     pst_cuda_launch(c, PST_FN_pst_embed_starts, 1, 1, p);
     pst_cuda_launch_n(c, PST_FN_pst_embed_find, p->n, p);
     pst_cuda_launch_n(c, PST_FN_pst_embed_order, p->n, p);
-    pst_cuda_launch_n(c, PST_FN_pst_embed_sum_f32, p->rows * p->width, p);
+    pst_cuda_launch_n(c,
+                      p->type == PST_CUDA_F32 ? PST_FN_pst_embed_sum_f32
+                                              : PST_FN_pst_embed_sum_16,
+                      p->rows * p->width, p);
 }
 
 static void backward_run(const struct pst_call *c)
@@ -104,15 +107,17 @@ static void backward_run(const struct pst_call *c)
         .wide = c->in[1].meta->dtype == PST_I64,
         .accumulate = c->accumulate,
         .by_count = c->args[4].b,
+        .type = pst_cuda_operand_type(&c->out[0]),
         .fault = pst_cuda_fault_of(c, PST_FAULT_INDEX_RANGE)};
 
     pst_cuda_embed_sum(c->stream, &p);
 }
 
-/* True for f32 and so few positions that 32 bits can number them. */
+/* True for so few positions that 32 bits can number them. */
 static bool backward_supports(const struct pst_call *c)
 {
-    return is_index(&c->in[1]) && c->out[0].meta->dtype == PST_F32 &&
+    return is_index(&c->in[1]) &&
+           c->out[0].meta->dtype == c->in[0].meta->dtype &&
            pst_meta_numel(c->in[1].meta) < INT32_MAX;
 }
 
@@ -120,5 +125,9 @@ static const struct pst_kernel backward_kernels[] = {
     {"cuda_embedding_backward_f32", PST_ISA_ANY, PST_D(F32),
      PST_K_QUEUED | PST_K_ACCUMULATE, backward_supports, backward_scratch,
      backward_run, 1e-6},
+    /* the reference rounds each sum to 16 bits, this kernel the last one */
+    {"cuda_embedding_backward_16", PST_ISA_ANY, PST_D_16,
+     PST_K_QUEUED | PST_K_ACCUMULATE, backward_supports, backward_scratch,
+     backward_run, 2e-2},
 };
 PST_CUDA_KERNELS(embedding_dense_backward, backward_kernels);

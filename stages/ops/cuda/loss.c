@@ -5,6 +5,37 @@
 #include "stages/ops/cuda/fault.h"
 #include "stages/ops/cuda/kernels.h"
 
+/* Kernels for f32 and for 16 bits. */
+enum { SUM, DIVISOR, N_FLAT };
+static const enum pst_cuda_fn flat[2][N_FLAT] = {
+    {PST_FN_pst_loss_sum_f32, PST_FN_pst_loss_divisor_f32},
+    {PST_FN_pst_loss_sum_16, PST_FN_pst_loss_divisor_16},
+};
+enum { FORWARD, BACKWARD, N_BY_ROW };
+static const struct {
+    enum pst_cuda_fn warp, block;
+} by_row[2][N_BY_ROW] = {
+    {{PST_FN_pst_loss_warp_f32, PST_FN_pst_loss_block_f32},
+     {PST_FN_pst_loss_grad_warp_f32, PST_FN_pst_loss_grad_block_f32}},
+    {{PST_FN_pst_loss_warp_16, PST_FN_pst_loss_block_16},
+     {PST_FN_pst_loss_grad_warp_16, PST_FN_pst_loss_grad_block_16}},
+};
+
+static void launch_flat(const struct pst_call *c, unsigned kernel,
+                        const struct pst_cuda_loss *p)
+{
+    pst_cuda_launch(c->stream, flat[p->type != PST_CUDA_F32][kernel], 1, 1, p);
+}
+
+static void launch_rows(const struct pst_call *c, unsigned kernel,
+                        const struct pst_cuda_loss *p)
+{
+    const bool half = p->type != PST_CUDA_F32;
+
+    pst_cuda_launch_rows(c->stream, by_row[half][kernel].warp,
+                         by_row[half][kernel].block, p->n, p->classes, p);
+}
+
 static struct pst_cuda_loss params_of(const struct pst_call *c,
                                       const struct pst_classes *p)
 {
@@ -20,6 +51,7 @@ static struct pst_cuda_loss params_of(const struct pst_call *c,
         .wide = p->target->meta->dtype == PST_I64,
         .mean = p->reduction == PST_REDUCE_MEAN,
         .each = p->reduction == PST_REDUCE_NONE,
+        .type = pst_cuda_operand_type(p->x),
         .fault = pst_cuda_fault_of(c, PST_FAULT_TARGET_RANGE)};
 }
 
@@ -43,12 +75,12 @@ static void forward_run(const struct pst_call *c)
     struct pst_cuda_loss p = params_of(c, &of);
 
     p.losses = p.each ? c->out[0].data : c->scratch;
-    p.weights = p.mean ? p.losses + p.n : NULL;
-    pst_cuda_launch_rows(c->stream, PST_FN_pst_loss_warp_f32,
-                         PST_FN_pst_loss_block_f32, p.n, p.classes, &p);
+    p.losses_type = p.each ? p.type : PST_CUDA_F32;
+    p.weights = p.mean ? (float *)c->scratch + p.n : NULL;
+    launch_rows(c, FORWARD, &p);
     p.sum = c->out[0].data;
     if (!p.each)
-        pst_cuda_launch(c->stream, PST_FN_pst_loss_sum_f32, 1, 1, &p);
+        launch_flat(c, SUM, &p);
 }
 
 /* --- backward ---------------------------------------------------------------
@@ -68,26 +100,28 @@ static void backward_run(const struct pst_call *c)
 
     p.g = c->in[0].data;
     p.losses = c->out[0].data;
+    p.losses_type = p.type;
     p.divisor = p.mean ? c->scratch : NULL;
     if (p.mean && p.n > 0)
-        pst_cuda_launch(c->stream, PST_FN_pst_loss_divisor_f32, 1, 1, &p);
-    pst_cuda_launch_rows(c->stream, PST_FN_pst_loss_grad_warp_f32,
-                         PST_FN_pst_loss_grad_block_f32, p.n, p.classes, &p);
+        launch_flat(c, DIVISOR, &p);
+    launch_rows(c, BACKWARD, &p);
 }
 
 /* --- kernels ----------------------------------------------------------------
  */
 
-/* True for f32 with class indices; with smoothing only without weights. */
+/* True for one dtype with class indices; with smoothing only without weights.
+ */
 static bool fits(const struct pst_call *c, unsigned first)
 {
     const struct pst_classes p = pst_entropy_classes(c, first);
+    const enum pst_dtype dtype = p.x->meta->dtype;
     const enum pst_dtype target = p.target->meta->dtype;
 
-    return p.x->meta->dtype == PST_F32 && c->out[0].meta->dtype == PST_F32 &&
+    return c->out[0].meta->dtype == dtype &&
            (target == PST_I64 || target == PST_I32) &&
            (p.weight == NULL ||
-            (p.weight->meta->dtype == PST_F32 && p.smoothing == 0.0));
+            (p.weight->meta->dtype == dtype && p.smoothing == 0.0));
 }
 
 static bool forward_supports(const struct pst_call *c)
@@ -97,17 +131,22 @@ static bool forward_supports(const struct pst_call *c)
 
 static bool backward_supports(const struct pst_call *c)
 {
-    return fits(c, 1) && c->in[0].meta->dtype == PST_F32;
+    return fits(c, 1) && c->in[0].meta->dtype == c->in[1].meta->dtype;
 }
 
 static const struct pst_kernel forward_kernels[] = {
     {"cuda_cross_entropy_loss_f32", PST_ISA_ANY, PST_D(F32), PST_K_QUEUED,
+     forward_supports, forward_scratch, forward_run, 1e-5},
+    {"cuda_cross_entropy_loss_16", PST_ISA_ANY, PST_D_16, PST_K_QUEUED,
      forward_supports, forward_scratch, forward_run, 1e-5},
 };
 PST_CUDA_KERNELS(cross_entropy_loss, forward_kernels);
 
 static const struct pst_kernel backward_kernels[] = {
     {"cuda_cross_entropy_backward_f32", PST_ISA_ANY, PST_D(F32),
+     PST_K_QUEUED | PST_K_INPLACE_1, backward_supports, backward_scratch,
+     backward_run, 1e-5},
+    {"cuda_cross_entropy_backward_16", PST_ISA_ANY, PST_D_16,
      PST_K_QUEUED | PST_K_INPLACE_1, backward_supports, backward_scratch,
      backward_run, 1e-5},
 };

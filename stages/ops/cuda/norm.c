@@ -17,6 +17,7 @@ static struct pst_cuda_norm params_of(const struct pst_norm *n)
                                   .g = data_of(n->g),
                                   .rows = n->rows,
                                   .n = n->n,
+                                  .type = pst_cuda_operand_type(n->x),
                                   .step = 1,
                                   .eps = (float)n->eps,
                                   .centre = n->centre};
@@ -24,8 +25,12 @@ static struct pst_cuda_norm params_of(const struct pst_norm *n)
 
 static void launch(const struct pst_call *c, const struct pst_cuda_norm *p)
 {
-    pst_cuda_launch_rows(c->stream, PST_FN_pst_norm_warp_f32,
-                         PST_FN_pst_norm_block_f32, p->rows, p->n, p);
+    if (p->type == PST_CUDA_F32)
+        pst_cuda_launch_rows(c->stream, PST_FN_pst_norm_warp_f32,
+                             PST_FN_pst_norm_block_f32, p->rows, p->n, p);
+    else
+        pst_cuda_launch_rows(c->stream, PST_FN_pst_norm_warp_16,
+                             PST_FN_pst_norm_block_16, p->rows, p->n, p);
 }
 
 /* --- forward and the gradient of the input -------------------------------- */
@@ -38,6 +43,7 @@ static void forward(const struct pst_call *c, const struct pst_norm *n)
     if (c->n_out == 3) {
         p.mean = c->out[1].data;
         p.rstd = c->out[2].data;
+        p.stats_type = pst_cuda_operand_type(&c->out[1]);
     }
     launch(c, &p);
 }
@@ -104,6 +110,7 @@ static void affine_run(const struct pst_call *c, bool centre)
     const struct pst_norm n = pst_norm_of_backward(c, centre, false);
     struct pst_cuda_norm stats = params_of(&n);
     float *scratch = c->scratch;
+    const bool half = stats.type != PST_CUDA_F32;
     const struct pst_cuda_norm_affine p = {.g = n.g->data,
                                            .x = n.x->data,
                                            .stats = scratch,
@@ -115,17 +122,23 @@ static void affine_run(const struct pst_call *c, bool centre)
                                            .n = n.n,
                                            .chunk = chunk_of(&n),
                                            .chunks = (uint32_t)chunks_of(&n),
-                                           .accumulate = c->accumulate};
+                                           .accumulate = c->accumulate,
+                                           .type = stats.type};
 
     stats.g = NULL;
     stats.mean = scratch;
     stats.rstd = scratch + 1;
+    stats.stats_type = PST_CUDA_F32;
     stats.step = 2;
     launch(c, &stats);
-    pst_cuda_launch(c->stream, PST_FN_pst_norm_affine_f32,
-                    (n.n + PST_CUDA_NORM_COLS - 1) / PST_CUDA_NORM_COLS,
-                    p.chunks, &p);
-    pst_cuda_launch_n(c->stream, PST_FN_pst_norm_affine_end_f32, n.n, &p);
+    pst_cuda_launch(
+        c->stream,
+        half ? PST_FN_pst_norm_affine_16 : PST_FN_pst_norm_affine_f32,
+        (n.n + PST_CUDA_NORM_COLS - 1) / PST_CUDA_NORM_COLS, p.chunks, &p);
+    pst_cuda_launch_n(c->stream,
+                      half ? PST_FN_pst_norm_affine_end_16
+                           : PST_FN_pst_norm_affine_end_f32,
+                      n.n, &p);
 }
 
 static void layer_affine_run(const struct pst_call *c)
@@ -141,22 +154,30 @@ static void rms_affine_run(const struct pst_call *c)
 /* --- kernels ---------------------------------------------------------------
  */
 
-/* True for f32 operands; rows must not be empty, since a mean of nothing is
- * NaN. */
-static bool forward_supports(const struct pst_call *c)
-{
-    return pst_cuda_all(c, PST_F32) &&
-           (c->n_out == 1 || pst_meta_numel(c->in[0].meta) > 0);
-}
-
+/* True for operands of one dtype. */
 static bool backward_supports(const struct pst_call *c)
 {
-    return pst_cuda_all(c, PST_F32);
+    return pst_cuda_all(c, c->in[0].meta->dtype);
+}
+
+/* True for operands of one dtype; mean and rstd of 16 bits may be f32. Rows
+ * must not be empty, since a mean of nothing is NaN. */
+static bool forward_supports(const struct pst_call *c)
+{
+    struct pst_call one = *c;
+
+    one.n_out = 1;
+    return backward_supports(&one) &&
+           (c->n_out == 1 ||
+            (pst_meta_numel(c->in[0].meta) > 0 &&
+             pst_cuda_all_of(c, PST_D(F32) | 1u << c->in[0].meta->dtype)));
 }
 
 #define KERNEL(id, bits, fits, bytes, fn, within)                              \
     static const struct pst_kernel id##_kernels[] = {                          \
         {"cuda_" #id "_f32", PST_ISA_ANY, PST_D(F32), PST_K_QUEUED | (bits),   \
+         fits, bytes, fn, within},                                             \
+        {"cuda_" #id "_16", PST_ISA_ANY, PST_D_16, PST_K_QUEUED | (bits),      \
          fits, bytes, fn, within}};                                            \
     PST_CUDA_KERNELS(id, id##_kernels)
 

@@ -2,6 +2,7 @@
 /* embedding and its gradient. */
 #include "stages/ops/cuda/code/embed.h"
 #include "stages/ops/cuda/code/fault.cuh"
+#include "stages/ops/cuda/code/reals.cuh"
 
 template <typename T> PST_DEVICE void embed_rows(const struct pst_cuda_embed &p)
 {
@@ -118,19 +119,30 @@ PST_CUDA_KERNEL(pst_embed_order, struct pst_cuda_embed_grad)
 
 /* 5. A thread for each element adds its gradients in the order of the
  * positions. */
-PST_CUDA_KERNEL(pst_embed_sum_f32, struct pst_cuda_embed_grad)
+template <class E>
+PST_DEVICE void embed_sum(const struct pst_cuda_embed_grad &p)
 {
     PST_GRID_LOOP(e, p.rows * p.width)
     {
         const int64_t row = e / p.width, col = e % p.width;
         const int32_t begin = p.start[row], end = p.start[row + 1];
         const float scale = p.by_count ? 1.0f / (float)(end - begin) : 1.0f;
-        float sum = p.accumulate ? p.to[e] : 0.0f;
+        float sum = p.accumulate ? E::load(p.type, p.to, e) : 0.0f;
 
         if (begin == end && p.accumulate)
             continue;
         for (int32_t k = begin; k < end; k++)
-            sum += scale * p.g[p.order[k] * p.width + col];
-        p.to[e] = sum;
+            sum += scale * E::load(p.type, p.g, p.order[k] * p.width + col);
+        E::store(p.type, p.to, e, sum);
     }
+}
+
+PST_CUDA_KERNEL(pst_embed_sum_f32, struct pst_cuda_embed_grad)
+{
+    embed_sum<pst_reals_f32>(p);
+}
+
+PST_CUDA_KERNEL(pst_embed_sum_16, struct pst_cuda_embed_grad)
+{
+    embed_sum<pst_reals_16>(p);
 }

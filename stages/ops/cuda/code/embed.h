@@ -20,15 +20,15 @@ struct pst_cuda_embed {
  * order, counted first; next[r] the next free entry of row r in found; found
  * has the positions (n) by row, order has them in ascending order, too. */
 struct pst_cuda_embed_grad {
-    float *to;
-    const float *g;
-    const void *index;
+    void *to;
+    const void *g, *index;
     int32_t *start, *next, *found, *order;
     /* padding: an index that gets no gradient */
     int64_t n, rows, width, padding;
     uint32_t wide;
     uint32_t accumulate; /* true: sums are added to `to` */
     uint32_t by_count;   /* rows are divided by their number of positions */
+    uint32_t type;       /* of `to` and g (enum pst_cuda_type) */
     struct pst_cuda_fault fault;
 };
 

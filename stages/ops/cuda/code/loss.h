@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_LOSS_H
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_LOSS_H
-/* Parameters of code/loss.cu: cross entropy of contiguous f32 logits with class
+/* Parameters of code/loss.cu: cross entropy of contiguous logits with class
  * indices as targets (stages/ops/loss/cross_entropy.c). */
 #include "stages/ops/cuda/code/params.h"
 
@@ -11,18 +11,21 @@
 
 /* Class k of position i is x[(i / d * classes + k) * d + i % d]. */
 struct pst_cuda_loss {
-    const float *x;
+    const void *x;
     const void *target; /* n class indices */
-    const float *w;     /* weight of each class; NULL: ones */
-    const float *g;     /* backward: one gradient, or n if `each` */
-    float *losses;      /* n losses; backward: dx */
+    const void *w;      /* weight of each class; NULL: ones */
+    const void *g;      /* backward: one gradient, or n if `each` */
+    void *losses;       /* n losses; backward: dx */
     float *weights;  /* weights of the n targets, 0 if ignored; NULL: unused */
-    float *sum;      /* the sum or mean of the losses */
+    void *sum;       /* the sum or mean of the losses */
     double *divisor; /* backward: divisor of the mean; NULL: 1 */
     int64_t n, classes, d, ignore;
     float smoothing;
     uint32_t wide; /* targets are i64, else i32 */
     uint32_t mean, each;
+    /* enum pst_cuda_type of x, w, g and sum, and of losses; for kernels of 16
+     * bits */
+    uint32_t type, losses_type;
     struct pst_cuda_fault fault;
 };
 

@@ -2,10 +2,11 @@
 /* Layer norm and RMS norm. The variance is that of the deviations from the
  * mean, which takes one more pass over a row in the cache. */
 #include "stages/ops/cuda/code/norm.h"
+#include "stages/ops/cuda/code/reals.cuh"
 #include "stages/ops/cuda/code/team.cuh"
 
-template <bool WARP>
-PST_DEVICE float norm_mean(const struct pst_cuda_norm &p, const float *x,
+template <class E, bool WARP>
+PST_DEVICE float norm_mean(const struct pst_cuda_norm &p, int64_t first,
                            unsigned lane)
 {
     float sum = 0.0f;
@@ -13,73 +14,88 @@ PST_DEVICE float norm_mean(const struct pst_cuda_norm &p, const float *x,
     if (!p.centre)
         return 0.0f;
     for (int64_t j = lane; j < p.n; j += pst_team<WARP>::size)
-        sum += x[j];
+        sum += E::load(p.type, p.x, first + j);
     return pst_team<WARP>::sum(sum) / (float)p.n;
 }
 
-template <bool WARP>
-PST_DEVICE float norm_rstd(const struct pst_cuda_norm &p, const float *x,
+template <class E, bool WARP>
+PST_DEVICE float norm_rstd(const struct pst_cuda_norm &p, int64_t first,
                            float mean, unsigned lane)
 {
     float sum = 0.0f;
 
-    for (int64_t j = lane; j < p.n; j += pst_team<WARP>::size)
-        sum += (x[j] - mean) * (x[j] - mean);
+    for (int64_t j = lane; j < p.n; j += pst_team<WARP>::size) {
+        const float d = E::load(p.type, p.x, first + j) - mean;
+
+        sum += d * d;
+    }
     return 1.0f / sqrtf(pst_team<WARP>::sum(sum) / (float)p.n + p.eps);
 }
 
 /* Computes a row. y may be x: a thread writes only elements that it was the
  * last to read. */
-template <bool WARP>
+template <class E, bool WARP>
 PST_DEVICE void norm_forward(const struct pst_cuda_norm &p, int64_t r,
                              unsigned lane)
 {
-    const float *x = p.x + r * p.n;
-    const float mean = norm_mean<WARP>(p, x, lane);
-    const float rstd = norm_rstd<WARP>(p, x, mean, lane);
+    const int64_t first = r * p.n;
+    const float mean = norm_mean<E, WARP>(p, first, lane);
+    const float rstd = norm_rstd<E, WARP>(p, first, mean, lane);
 
     if (lane == 0 && p.mean != nullptr)
-        p.mean[r * p.step] = mean;
+        E::store(p.stats_type, p.mean, r * p.step, mean);
     if (lane == 0 && p.rstd != nullptr)
-        p.rstd[r * p.step] = rstd;
+        E::store(p.stats_type, p.rstd, r * p.step, rstd);
     if (p.y == nullptr)
         return;
     for (int64_t j = lane; j < p.n; j += pst_team<WARP>::size) {
-        const float w = p.w != nullptr ? p.w[j] : 1.0f;
-        const float b = p.b != nullptr ? p.b[j] : 0.0f;
+        const float w = p.w != nullptr ? E::load(p.type, p.w, j) : 1.0f;
+        const float b = p.b != nullptr ? E::load(p.type, p.b, j) : 0.0f;
+        const float x = E::load(p.type, p.x, first + j);
 
-        p.y[r * p.n + j] = (x[j] - mean) * rstd * w + b;
+        E::store(p.type, p.y, first + j, (x - mean) * rstd * w + b);
     }
+}
+
+/* Returns g w of element j of the row that begins at `first`. */
+template <class E>
+PST_DEVICE float norm_weighted(const struct pst_cuda_norm &p, int64_t first,
+                               int64_t j)
+{
+    const float g = E::load(p.type, p.g, first + j);
+
+    return p.w != nullptr ? g * E::load(p.type, p.w, j) : g;
 }
 
 /* dx = rstd (gw - mean(gw) - xhat mean(gw xhat)), gw = g w; RMS norm lacks the
  * middle term. dx may be g. */
-template <bool WARP>
+template <class E, bool WARP>
 PST_DEVICE void norm_input(const struct pst_cuda_norm &p, int64_t r,
                            unsigned lane)
 {
-    const float *x = p.x + r * p.n, *g = p.g + r * p.n;
-    const float mean = norm_mean<WARP>(p, x, lane);
-    const float rstd = norm_rstd<WARP>(p, x, mean, lane);
+    const int64_t first = r * p.n;
+    const float mean = norm_mean<E, WARP>(p, first, lane);
+    const float rstd = norm_rstd<E, WARP>(p, first, mean, lane);
     float sum = 0.0f, dot = 0.0f;
 
     for (int64_t j = lane; j < p.n; j += pst_team<WARP>::size) {
-        const float gw = p.w != nullptr ? g[j] * p.w[j] : g[j];
+        const float gw = norm_weighted<E>(p, first, j);
 
         sum += gw;
-        dot += gw * ((x[j] - mean) * rstd);
+        dot += gw * ((E::load(p.type, p.x, first + j) - mean) * rstd);
     }
     sum = p.centre ? pst_team<WARP>::sum(sum) / (float)p.n : 0.0f;
     dot = pst_team<WARP>::sum(dot) / (float)p.n;
     for (int64_t j = lane; j < p.n; j += pst_team<WARP>::size) {
-        const float gw = p.w != nullptr ? g[j] * p.w[j] : g[j];
-        const float xhat = (x[j] - mean) * rstd;
+        const float gw = norm_weighted<E>(p, first, j);
+        const float xhat = (E::load(p.type, p.x, first + j) - mean) * rstd;
 
-        p.y[r * p.n + j] = rstd * (gw - sum - xhat * dot);
+        E::store(p.type, p.y, first + j, rstd * (gw - sum - xhat * dot));
     }
 }
 
-template <bool WARP> PST_DEVICE void norm_rows(const struct pst_cuda_norm &p)
+template <class E, bool WARP>
+PST_DEVICE void norm_rows(const struct pst_cuda_norm &p)
 {
     const unsigned lane = pst_team_lane<WARP>();
     const int64_t r = pst_team_row<WARP>();
@@ -87,26 +103,37 @@ template <bool WARP> PST_DEVICE void norm_rows(const struct pst_cuda_norm &p)
     if (r >= p.rows)
         return;
     if (p.g != nullptr)
-        norm_input<WARP>(p, r, lane);
+        norm_input<E, WARP>(p, r, lane);
     else
-        norm_forward<WARP>(p, r, lane);
+        norm_forward<E, WARP>(p, r, lane);
 }
 
 PST_CUDA_KERNEL(pst_norm_warp_f32, struct pst_cuda_norm)
 {
-    norm_rows<true>(p);
+    norm_rows<pst_reals_f32, true>(p);
 }
 
 PST_CUDA_KERNEL(pst_norm_block_f32, struct pst_cuda_norm)
 {
-    norm_rows<false>(p);
+    norm_rows<pst_reals_f32, false>(p);
+}
+
+PST_CUDA_KERNEL(pst_norm_warp_16, struct pst_cuda_norm)
+{
+    norm_rows<pst_reals_16, true>(p);
+}
+
+PST_CUDA_KERNEL(pst_norm_block_16, struct pst_cuda_norm)
+{
+    norm_rows<pst_reals_16, false>(p);
 }
 
 /* --- sums over rows ------------------------------------------------------- */
 
 /* A block for 32 columns of a chunk of rows: warp w adds rows w, w + 8, ... of
  * it, then the sums of the warps are added in their order. */
-PST_CUDA_KERNEL(pst_norm_affine_f32, struct pst_cuda_norm_affine)
+template <class E>
+PST_DEVICE void norm_affine(const struct pst_cuda_norm_affine &p)
 {
     PST_SHARED float sums[2][PST_CUDA_NORM_ROWS][PST_CUDA_NORM_COLS];
     const unsigned col = threadIdx.x % PST_CUDA_NORM_COLS;
@@ -117,9 +144,10 @@ PST_CUDA_KERNEL(pst_norm_affine_f32, struct pst_cuda_norm_affine)
     float dw = 0.0f, db = 0.0f;
 
     for (int64_t r = first + row; j < p.n && r < end; r += PST_CUDA_NORM_ROWS) {
-        const float g = p.g[r * p.n + j];
+        const float g = E::load(p.type, p.g, r * p.n + j);
+        const float x = E::load(p.type, p.x, r * p.n + j);
 
-        dw += g * ((p.x[r * p.n + j] - p.stats[2 * r]) * p.stats[2 * r + 1]);
+        dw += g * ((x - p.stats[2 * r]) * p.stats[2 * r + 1]);
         db += g;
     }
     sums[0][row][col] = dw;
@@ -133,7 +161,8 @@ PST_CUDA_KERNEL(pst_norm_affine_f32, struct pst_cuda_norm_affine)
     p.partial[(2 * (int64_t)blockIdx.y + row) * p.n + j] = dw;
 }
 
-PST_CUDA_KERNEL(pst_norm_affine_end_f32, struct pst_cuda_norm_affine)
+template <class E>
+PST_DEVICE void norm_affine_end(const struct pst_cuda_norm_affine &p)
 {
     PST_GRID_LOOP(j, p.n)
     {
@@ -143,8 +172,28 @@ PST_CUDA_KERNEL(pst_norm_affine_end_f32, struct pst_cuda_norm_affine)
             dw += p.partial[2 * (int64_t)k * p.n + j];
             db += p.partial[(2 * (int64_t)k + 1) * p.n + j];
         }
-        p.dw[j] = p.accumulate ? p.dw[j] + dw : dw;
+        pst_real_put<E>(p.type, p.dw, j, dw, p.accumulate);
         if (p.db != nullptr)
-            p.db[j] = db;
+            E::store(p.type, p.db, j, db);
     }
+}
+
+PST_CUDA_KERNEL(pst_norm_affine_f32, struct pst_cuda_norm_affine)
+{
+    norm_affine<pst_reals_f32>(p);
+}
+
+PST_CUDA_KERNEL(pst_norm_affine_end_f32, struct pst_cuda_norm_affine)
+{
+    norm_affine_end<pst_reals_f32>(p);
+}
+
+PST_CUDA_KERNEL(pst_norm_affine_16, struct pst_cuda_norm_affine)
+{
+    norm_affine<pst_reals_16>(p);
+}
+
+PST_CUDA_KERNEL(pst_norm_affine_end_16, struct pst_cuda_norm_affine)
+{
+    norm_affine_end<pst_reals_16>(p);
 }
