@@ -36,6 +36,29 @@ static void fill_number(struct pst_cuda_context *c, const struct pst_meta *from,
     enqueue_fill(c, to, dst, bits);
 }
 
+/* True if element i of both operands is at its address + i, in f32, bf16 or
+ * f16. */
+static bool is_dense(const struct pst_cuda_cast *p)
+{
+    return p->nd.rank == 1 && p->nd.stride[0][0] == 1 &&
+           p->nd.stride[1][0] == 1 && !p->accumulate &&
+           pst_cuda_is_real(p->to_type) && pst_cuda_is_real(p->from_type) &&
+           pst_cuda_is_wide(p->to) && pst_cuda_is_wide(p->from);
+}
+
+static void enqueue_cast(struct pst_cuda_context *c,
+                         const struct pst_cuda_cast *p)
+{
+    const struct pst_cuda_cast_dense dense = {p->to, p->from, p->nd.numel,
+                                              p->to_type, p->from_type};
+
+    if (is_dense(p))
+        pst_cuda_launch_n(c, PST_FN_pst_copy_cast_dense, (dense.n + 3) / 4,
+                          &dense);
+    else
+        pst_cuda_launch_n(c, PST_FN_pst_copy_cast, p->nd.numel, p);
+}
+
 static void enqueue_copy(void *ctx, const struct pst_meta *from,
                          const void *src, const struct pst_meta *to, void *dst,
                          bool accumulate)
@@ -61,7 +84,7 @@ static void enqueue_copy(void *ctx, const struct pst_meta *from,
         pst_cuda_launch_n(c, PST_FN_pst_task_copy, p.nd.numel, &same);
     } else if (pst_cuda_type_of(from->dtype, &p.from_type) &&
                pst_cuda_type_of(to->dtype, &p.to_type)) {
-        pst_cuda_launch_n(c, PST_FN_pst_copy_cast, p.nd.numel, &p);
+        enqueue_cast(c, &p);
     } else {
         (void)pst_cuda_check(c, 1, "a copy of a dtype without kernel");
     }

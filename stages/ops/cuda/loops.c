@@ -75,17 +75,21 @@ static bool set_operand(const struct pst_pw_use *use, unsigned k,
     return pst_cuda_type_of(x->meta->dtype, &p->type[k]);
 }
 
-/* True if element i of each operand is at its address + i, all in f32. */
-static bool is_plain(const struct pst_cuda_loop *p, unsigned n)
+static enum pst_cuda_plain plain_of(const struct pst_cuda_loop *p, unsigned n)
 {
-    if (p->nd.rank != 1 || p->y_type != PST_CUDA_F32 || p->accumulate ||
+    bool f32 = p->y_type == PST_CUDA_F32 && p->rounds == PST_CUDA_F32;
+
+    if (p->nd.rank != 1 || !pst_cuda_is_real(p->y_type) || p->accumulate ||
         p->nd.stride[0][0] != 1)
-        return false;
-    for (unsigned k = 0; k < n; k++)
-        if (p->x[k] != NULL &&
-            (p->nd.stride[k + 1][0] != 1 || p->type[k] != PST_CUDA_F32))
-            return false;
-    return p->rounds == PST_CUDA_F32;
+        return PST_CUDA_NOT_PLAIN;
+    for (unsigned k = 0; k < n; k++) {
+        if (p->x[k] == NULL)
+            continue;
+        if (p->nd.stride[k + 1][0] != 1 || !pst_cuda_is_real(p->type[k]))
+            return PST_CUDA_NOT_PLAIN;
+        f32 = f32 && p->type[k] == PST_CUDA_F32;
+    }
+    return f32 ? PST_CUDA_PLAIN_F32 : PST_CUDA_PLAIN_16;
 }
 
 void pst_cuda_loop_run(const struct pst_kernel *kernel,
@@ -114,6 +118,6 @@ void pst_cuda_loop_run(const struct pst_kernel *kernel,
     memcpy(p.s, use.s, sizeof(p.s));
     if (!pst_cuda_nd_make(use.n + 1, metas, &p.nd))
         return;
-    p.plain = is_plain(&p, use.n);
+    p.plain = plain_of(&p, use.n);
     pst_cuda_launch_n(c, fn, p.nd.numel, &p);
 }

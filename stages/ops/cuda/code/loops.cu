@@ -36,6 +36,48 @@ PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t i,
     y[at] = p.y_type == PST_CUDA_BF16 ? pst_to_bf16(x) : pst_to_f16(x);
 }
 
+/* Conversions of f16 take many instructions: loops share them. */
+PST_OUTLINE float pst_loop_from_f16(const void *x, int64_t i)
+{
+    return pst_from_f16(((const uint16_t *)x)[i]);
+}
+
+PST_OUTLINE void pst_loop_to_f16(void *y, int64_t i, float x)
+{
+    ((uint16_t *)y)[i] = pst_to_f16(x);
+}
+
+/* Returns operand k of element i of a loop of kind PST_CUDA_PLAIN_16. */
+PST_DEVICE float pst_loop_operand_16(const struct pst_cuda_loop &p, int k,
+                                     int64_t i)
+{
+    float x;
+
+    if (p.x[k] == nullptr)
+        return p.number[k];
+    if (p.type[k] == PST_CUDA_F32) {
+        x = ((const float *)p.x[k])[i];
+        return p.rounds == PST_CUDA_F32 ? x : pst_loop_round(p.rounds, x);
+    }
+    x = p.type[k] == PST_CUDA_BF16
+            ? pst_from_bf16(((const uint16_t *)p.x[k])[i])
+            : pst_loop_from_f16(p.x[k], i);
+    return p.rounds == PST_CUDA_F32 || p.rounds == p.type[k]
+               ? x
+               : pst_loop_round(p.rounds, x);
+}
+
+PST_DEVICE void pst_loop_store_16(const struct pst_cuda_loop &p, int64_t i,
+                                  float x)
+{
+    if (p.y_type == PST_CUDA_F32)
+        ((float *)p.y)[i] = x;
+    else if (p.y_type == PST_CUDA_BF16)
+        ((uint16_t *)p.y)[i] = pst_to_bf16(x);
+    else
+        pst_loop_to_f16(p.y, i, x);
+}
+
 /* Returns operand k of element i. */
 PST_OUTLINE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
                                    int64_t i)
@@ -60,7 +102,7 @@ PST_OUTLINE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
 
 /* --- loops ---------------------------------------------------------------- */
 
-/* The loop for `plain` operands. F::n: number of operands; F::at(a, b, c, s0,
+/* The loop for PST_CUDA_PLAIN_F32. F::n: number of operands; F::at(a, b, c, s0,
  * s1, s2): the result of one element. */
 template <class F> PST_DEVICE void pst_loop_plain(const struct pst_cuda_loop &p)
 {
@@ -78,10 +120,27 @@ template <class F> PST_DEVICE void pst_loop_plain(const struct pst_cuda_loop &p)
     }
 }
 
+template <class F>
+PST_DEVICE void pst_loop_plain_16(const struct pst_cuda_loop &p)
+{
+    PST_GRID_LOOP(i, p.nd.numel)
+    {
+        const float a = pst_loop_operand_16(p, 0, i);
+        const float b = F::n > 1 ? pst_loop_operand_16(p, 1, i) : 0;
+        const float c = F::n > 2 ? pst_loop_operand_16(p, 2, i) : 0;
+
+        pst_loop_store_16(p, i, F::at(a, b, c, p.s[0], p.s[1], p.s[2]));
+    }
+}
+
 template <class F> PST_DEVICE void pst_loop_f32(const struct pst_cuda_loop &p)
 {
-    if (p.plain) {
+    if (p.plain == PST_CUDA_PLAIN_F32) {
         pst_loop_plain<F>(p);
+        return;
+    }
+    if (p.plain == PST_CUDA_PLAIN_16) {
+        pst_loop_plain_16<F>(p);
         return;
     }
     PST_GRID_LOOP(i, p.nd.numel)

@@ -35,6 +35,13 @@ enum pst_cuda_type {
     PST_CUDA_I64,
 };
 
+/* PLAIN: all operands are contiguous or numbers, and y is not added to. */
+enum pst_cuda_plain {
+    PST_CUDA_NOT_PLAIN,
+    PST_CUDA_PLAIN_F32, /* all are f32 */
+    PST_CUDA_PLAIN_16,  /* each is f32, bf16 or f16 */
+};
+
 /* An elementwise loop (stages/ops/cpu/simd/loops.def): y = f(x[0], x[1], ...).
  * Operand 0 of nd is y, operand k + 1 is x[k]. */
 struct pst_cuda_loop {
@@ -47,9 +54,7 @@ struct pst_cuda_loop {
     /* type that operands of other types are rounded to before an f32 loop */
     uint32_t rounds;
     uint32_t accumulate;
-    /* All operands are f32 and contiguous, or numbers, and y is f32 and not
-     * added to. */
-    uint32_t plain;
+    uint32_t plain; /* enum pst_cuda_plain */
     float s[3];
 };
 
@@ -100,6 +105,15 @@ struct pst_cuda_cast {
     void *to;
     const void *from;
     uint32_t to_type, from_type, accumulate;
+};
+
+/* to = from for n contiguous elements of f32, bf16 or f16 (enum pst_cuda_type),
+ * at addresses that are multiples of 16. */
+struct pst_cuda_cast_dense {
+    void *to;
+    const void *from;
+    int64_t n;
+    uint32_t to_type, from_type;
 };
 
 /* Maximum number of operands that one launch adds. */
