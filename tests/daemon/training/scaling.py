@@ -53,6 +53,10 @@ class Bench(job.Bench):
         self.run(plan, "--dump", "dump", *words, **more)
         return tensor_file.load(self.path("dump"))[0]
 
+    def norms(self):
+        return [job.field(line, "grad_norm") for line in
+                self.events(f"log{self.n}", "step", "rank-0")]
+
     def course(self):
         """Returns of each step if it overflowed, the scale after that or in
         the step, loss and norm."""
@@ -137,11 +141,13 @@ def check_f32(b):
                  "--clip-value", ".01")
         plain = b.dumped("f32", *words, steps=2, scale="auto")
         assert "loss_scale=" not in b.events(f"log{b.n}", "step", "rank-0")[0]
+        norms = b.norms()
         for scale in ("init=64,growth-interval=1", "1024")[:1 + (
                 name == "adamw")]:
             scaled = b.dumped("f32", *words, steps=2, scale=scale)
             wrong = [n for n in plain if plain[n] != scaled[n]]
             assert not wrong, (name, scale, wrong)
+            assert b.norms() == norms, (name, scale, b.norms(), norms)
 
 
 def check_limits(b):
@@ -156,6 +162,27 @@ def check_limits(b):
     b.run("f16-1", "-n", 1, "--on-nan", "skip", scale="16777216", steps=2)
     found = b.events(f"log{b.n}", "step_skipped", "rank-0")
     assert len(found) == 2, found
+
+
+def check_change(b):
+    """A change of the model during the run keeps the scale."""
+    b.gate(0)
+    b.n += 1
+    run = b.begin("run", "f16-2.plan", "--data", "text.bin", "-n", 2,
+                  "--transport", "self", "--threads", 1, "--steps", 9,
+                  "--loss-scale", "init=1048576", "--lr", "1e-3", "--log-dir",
+                  f"log{b.n}", "--log-every", 1, "--quiet", "--job", "scaled",
+                  PENSTOCK_GATE="gate")
+    b.paused_after(6, "scaled")
+    b.call("freeze", "h.0.ln_1.bias", "--job", "scaled")
+    b.gate(9)
+    b.call("resume", "--job", "scaled")
+    b.ended(run)
+    course = b.course()
+    left = [x for x in course if x[0] == "left out"]
+    assert 0 < len(left) < 6 and course[:len(left)] == left, course
+    assert {x[1] for x in course[len(left):]} == {left[-1][2]}, course
+    assert b.events(f"log{b.n}", "frozen", "rank-0")
 
 
 def check_metrics(b):
@@ -197,6 +224,7 @@ def main():
         if transport == "self":
             check_f32(b)
             check_limits(b)
+            check_change(b)
             check_metrics(b)
             check_refusals(b)
 
