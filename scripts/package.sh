@@ -1,79 +1,65 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the Debian packages of the current commit in a clean folder, and checks
-# them: runs lintian, compares their files, installs, uses and removes them.
+# them: runs lintian, compares their files; then installs them in a fresh Debian
+# in a folder, uses them there, and removes them (tests/contrib/fresh.sh).
 #
-#   scripts/package.sh [--bare] [DIR]
+#   scripts/package.sh [--bare | --debs] [DIR]
 #
 # Writes the packages into DIR (default out/). Installing needs root; without
-# root a message says that it was skipped. --bare: installs the package on a
-# minimal Debian in a folder, boots that and tests the service
-# (tests/contrib/bare.sh).
+# root a message says that it was skipped. --bare: boots the fresh Debian, and
+# tests the service (tests/contrib/bare.sh). --debs: checks the packages that
+# are in DIR already, and builds none.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-bare=
-if [ "${1:-}" = --bare ]; then
-  bare=yes
-  shift
-fi
+bare='' debs=''
+case ${1:-} in
+--bare) bare=yes ;;
+--debs) debs=yes ;;
+esac
+[ -z "$bare$debs" ] || shift
 out=$(realpath -m "${1:-$root/out}")
 # shellcheck disable=SC2086
 need_packages $packages_build debhelper lintian git fakeroot
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-git -C "$root" archive --prefix=penstock/ HEAD | tar -x -C "$folder"
-say "building"
-(cd "$folder/penstock" && dpkg-buildpackage -us -uc -b >"$folder/log" 2>&1) || {
-  tail -n 50 "$folder/log"
-  die "the package could not be built"
-}
-say "lintian"
-lintian --fail-on error,warning "$folder"/penstock_*.changes
-package=$(ls "$folder"/penstock_*_*.deb)
+if [ -z "$debs" ]; then
+  git -C "$root" archive --prefix=penstock/ HEAD | tar -x -C "$folder"
+  say "building"
+  (cd "$folder/penstock" && dpkg-buildpackage -us -uc -b >"$folder/log" 2>&1) || {
+    tail -n 50 "$folder/log"
+    die "the package could not be built"
+  }
+  say "lintian"
+  lintian --fail-on error,warning "$folder"/penstock_*.changes
+  mkdir -p "$out"
+  cp "$folder"/penstock_*.deb "$folder"/libpenstock0_*.deb \
+    "$folder"/libpenstock-dev_*.deb "$out/"
+  say "$out/"
+fi
 say "files"
-libraries=$(ls "$folder"/libpenstock0_*.deb "$folder"/libpenstock-dev_*.deb)
+package=$(ls "$out"/penstock_*.deb)
+libraries=$(ls "$out"/libpenstock0_*.deb "$out"/libpenstock-dev_*.deb)
 for one in $package $libraries; do
   python3 "$root/tests/contrib/package.py" "$root" "$one"
 done
-mkdir -p "$out"
-# shellcheck disable=SC2086
-cp $package $libraries "$out/"
-say "$out/$(basename "$package")"
 if [ -n "$bare" ]; then
   say "on a bare Debian"
   need_packages debootstrap systemd-container
-  "$root/tests/contrib/bare.sh" "$out/$(basename "$package")" \
+  "$root/tests/contrib/bare.sh" "$package" \
     "$root/examples/bytegpt/bytegpt.pt2" "$root/LICENSE"
   exit 0
 fi
-if [ "$(id -u)" != 0 ] || is_installed penstock; then
-  say "not installed: that needs root, and no penstock that is there already"
+if [ "$(id -u)" != 0 ]; then
+  say "not installed: that needs root"
   exit 0
 fi
-say "installing"
+say "installing in a fresh Debian"
+need_packages debootstrap
+debootstrap --variant=minbase bookworm "$folder/debian" >"$folder/log" 2>&1 || {
+  tail -n 20 "$folder/log"
+  die "there is no fresh Debian"
+}
 # shellcheck disable=SC2086
-DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install \
-  $package $libraries
-(cd / && penstock --version && penstockd --version &&
-  penstock show "$root/tests/golden/norm.pt2" >/dev/null &&
-  man -w penstock-run >/dev/null 2>&1 || [ -f \
-    /usr/share/man/man1/penstock-run.1.gz ])
-python3 "$root/tests/contrib/package.py" "$root" "$package" /usr/bin/penstock
-python3 - "$root/docs/library.md" "$folder/page.c" <<'PAGE'
-import re
-import sys
-with open(sys.argv[1], encoding="utf-8") as page:
-    program, _ = re.findall(r"```c\n(.*?)```", page.read(), re.S)
-with open(sys.argv[2], "w", encoding="utf-8") as file:
-    file.write(program)
-PAGE
-# shellcheck disable=SC2046
-cc "$folder/page.c" $(pkg-config --cflags --libs penstock) -o "$folder/page"
-"$folder/page" "$root/tests/golden/tiny.pt2" >/dev/null
-say "removing"
-DEBIAN_FRONTEND=noninteractive apt-get -q -y purge penstock libpenstock-dev \
-  libpenstock0
-left=$(find /usr /etc /var/lib /lib/systemd -path '*/dpkg/*' -prune -o \
-  -path '*/apt/*' -prune -o -name '*penstock*' -newer "$folder/log" -print)
-[ -z "$left" ] || die "still there: $left"
+"$root/tests/contrib/fresh.sh" "$folder/debian" "$root" $package $libraries
 say "the package is fine"

@@ -39,7 +39,8 @@ BINARY = re.compile(r"(?m)^(/s?bin|/usr/s?bin)/([^/\n]+)$")
 INSTALLERS = ["scripts/setup.sh", "scripts/test.sh"]
 # Files that only one script runs, with that script, which installs the
 # programs that they call.
-RUN_BY = {"tests/contrib/bare.sh": "scripts/package.sh"}
+RUN_BY = {"tests/contrib/bare.sh": "scripts/package.sh",
+          "tests/contrib/fresh.sh": "scripts/package.sh"}
 # Programs that need no package: those built here, those that only users other
 # than root need, and those of a machine with a GPU, which scripts/gpu.sh looks
 # for before it uses them.

@@ -8,7 +8,7 @@ that debian/rules runs, so dpkg-gensymbols compares the library with
 debian/libpenstock0.symbols. dpkg unpacks the packages into a folder, where
 pkg-config finds what programs in C and Fortran are compiled with; they, and one
 in Python, then run with the unpacked library alone. Ends with 77 if debhelper
-is missing. scripts/package.sh installs the packages on the machine.
+is missing. scripts/package.sh installs the packages in a fresh Debian.
 """
 import glob
 import gzip
