@@ -13,6 +13,6 @@ cd "$root"
 kills=${1:-200}
 seed=${2:-$(date +%s)}
 for transport in mpi self; do
-  python3 tests/daemon/restarts.py build/daemon/penstock \
+  python3 tests/daemon/failures/restarts.py build/daemon/penstock \
     tests/golden/tiny.pt2 $transport $((kills / 2)) "$seed"
 done

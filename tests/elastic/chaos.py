@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import job  # noqa: E402
 import clients  # noqa: E402
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 FAULTS = {"kill": signal.SIGKILL, "crash": signal.SIGSEGV,
@@ -58,11 +58,11 @@ def pids(b, name):
     for rank in 0, 1:
         lines = b.events(name, "start", f"rank-{rank}")
         pid = int(job.field(lines[-1], "pid")) if lines else 0
-        if pid == 0 or not restarts.is_alive(pid):
+        if pid == 0 or not restart_job.is_alive(pid):
             return []
         found.append(pid)
     try:
-        found.append(restarts.parent(found[0]))
+        found.append(restart_job.parent(found[0]))
     except FileNotFoundError:
         return []
     return found
@@ -109,7 +109,7 @@ def run_with_faults(b, seconds, period, rng):
     b.call("stop", "--job", JOB)
     b.ended(run, 130)
     until = time.monotonic() + PATIENCE
-    while [p for p in seen if restarts.is_alive(p)]:
+    while [p for p in seen if restart_job.is_alive(p)]:
         assert time.monotonic() < until, "processes are left"
         time.sleep(.02)
     b.no_files_left()

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import job  # noqa: E402
 import clients  # noqa: E402
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 NAME, LIMIT = "job", 400 << 20
@@ -104,7 +104,7 @@ def exhaust_memory(b, group, n):
     end = b.await_event(NAME, "job_ended", n=n + 1)
     hog.kill()
     hog.communicate()
-    assert not restarts.is_alive(pid)
+    assert not restart_job.is_alive(pid)
     assert " cause=oom of_rank=1 " in end and " signal=9 " in end, end
     assert "likely out of memory: " in end, end
     said = b.await_event(NAME, "job_restart", n=n + 1)

@@ -29,7 +29,7 @@ import job  # noqa: E402
 import chaos  # noqa: E402
 import clients  # noqa: E402
 import patience  # noqa: E402
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 
 RANKS, NAME = 4, "job"
 WATCHDOG_S = 5 if int(sys.argv[3]) >= 20 else int(patience.WATCHDOG)
@@ -71,7 +71,7 @@ def await_progress(b):
     found = []
     for rank in range(RANKS):
         found.append(int(job.field(newest(b, "start", f"rank-{rank}"), "pid")))
-    assert all(map(restarts.is_alive, found)), found
+    assert all(map(restart_job.is_alive, found)), found
     return found
 
 

@@ -29,7 +29,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import job  # noqa: E402
 import chaos  # noqa: E402
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 # Maximum seconds from the request, and from a second Ctrl-C, until the job has
@@ -88,7 +88,7 @@ class Job:
         out, err = self.process.communicate(timeout=within_s)
         assert self.process.returncode == code, (self.process.returncode, out,
                                                  err)
-        while any(map(restarts.is_alive, pids)):
+        while any(map(restart_job.is_alive, pids)):
             assert time.monotonic() < begin + within_s, pids
             time.sleep(.01)
         return time.monotonic() - begin

@@ -27,7 +27,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 from patience import wait_until  # noqa: E402
 
 SLOW = {"PENSTOCK_FAULT": "step:1+:20"}
@@ -43,7 +43,7 @@ def as_words(options):
     return [x for key, value in options.items() for x in (f"--{key}", value)]
 
 
-class Bench(restarts.Bench):
+class Bench(restart_job.Bench):
     def slow(self, name, *more):
         """Begins a run of slow steps without end, and waits for its third
         one."""

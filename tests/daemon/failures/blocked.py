@@ -12,7 +12,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 
@@ -43,7 +43,7 @@ def blocked(b):
                                stderr=writer)
         b.jobs.append(job)
         os.close(writer)
-        b.await_step(name, 2 * restarts.EVERY)
+        b.await_step(name, 2 * restart_job.EVERY)
         os.kill(b.pids(name)[-1], signal.SIGKILL)
         b.await_event(name, "job_restart")
         b.await_event(name, "start", "rank-0", n=2)
@@ -63,7 +63,7 @@ def blocked(b):
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
-            restarts.Bench(penstock, model, sys.argv[3], folder) as b:
+            restart_job.Bench(penstock, model, sys.argv[3], folder) as b:
         blocked(b)
         b.no_files_left()
     print("ok")

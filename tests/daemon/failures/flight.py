@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import clients  # noqa: E402
 import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
-from restarts import is_alive  # noqa: E402
+from restart_job import is_alive  # noqa: E402
 
 POINTS = {"F": 40, "B": 40, "report": 20, "update": 20, "updated": 20,
           "step": 20, "SEND_F": 30, "RECV_F": 30, "SEND_B": 30, "RECV_B": 30}

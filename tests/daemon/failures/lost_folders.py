@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
 from patience import wait_until  # noqa: E402
-from restarts import EVERY, STEPS, Bench  # noqa: E402
+from restart_job import EVERY, STEPS, Bench  # noqa: E402
 
 
 def moved_in_pause(b):

@@ -39,9 +39,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job as jobs  # noqa: E402
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 from patience import PATIENCE, wait_until  # noqa: E402
-from restarts import EVERY  # noqa: E402
+from restart_job import EVERY  # noqa: E402
 
 
 def commands(pid):
@@ -525,17 +525,17 @@ def early(b):
 
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
-    number = len(restarts.POINTS) if "all" in sys.argv[4:5] else 0
+    number = len(restart_job.POINTS) if "all" in sys.argv[4:5] else 0
     seed = int(sys.argv[5] if sys.argv[5:] else os.environ.get(
         "PST_TEST_SEED", random.randrange(1 << 30)))
     print(f"PST_TEST_SEED={seed}")
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
-            restarts.Bench(penstock, model, sys.argv[3], folder) as b:
-        restarts.run_parts(b, [stopped, early, loading, between, attaching, taken,
-                               moved, foreign, lost, pausing, pausing_early,
-                               resumed_early, paused_again, resumed_busy,
-                               asleep, stopped_paused, changed, passing],
-                           number, seed)
+            restart_job.Bench(penstock, model, sys.argv[3], folder) as b:
+        restart_job.run_parts(
+            b, [stopped, early, loading, between, attaching, taken, moved,
+                foreign, lost, pausing, pausing_early, resumed_early,
+                paused_again, resumed_busy, asleep, stopped_paused, changed,
+                passing], number, seed)
     print("ok")
 
 

@@ -16,7 +16,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job as jobs  # noqa: E402
-from restarts import EVERY  # noqa: E402
+from restart_job import EVERY  # noqa: E402
 from up import Bench  # noqa: E402
 
 AUTO = "--resume=auto"

@@ -28,18 +28,18 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
-import restarts  # noqa: E402
+import restart_job  # noqa: E402
 
 
-class Bench(restarts.Bench):
+class Bench(restart_job.Bench):
     def up(self, name, *more, **env):
         self.call("up", "tiny.plan", "-n", "2", "--transport", self.transport,
                   "--job", name, "--log-dir", name, "--detach", *more, **env)
 
-    def train(self, name, folder, *more, steps=restarts.STEPS):
+    def train(self, name, folder, *more, steps=restart_job.STEPS):
         return ["train", "--job", name, "-m", "2", "--data", "data.safetensors",
                 "--lr", "0.001", "--steps", str(steps), "--checkpoint", folder,
-                "--checkpoint-every", str(restarts.EVERY), "--checkpoint-sync",
+                "--checkpoint-every", str(restart_job.EVERY), "--checkpoint-sync",
                 "--quiet", *more]
 
     def status(self, name):
@@ -59,7 +59,7 @@ def runs(b):
     b.up(name, "-m", "2", "--data", "data.safetensors", "--lr", "0.001")
     assert b.status(name)["state"] == "ready"
     for folder in "first", "second":
-        b.call("train", "--job", name, "--steps", restarts.STEPS,
+        b.call("train", "--job", name, "--steps", restart_job.STEPS,
                "--checkpoint", folder, "--quiet")
         assert b.weights(folder) == b.want
     b.down(name)
@@ -71,7 +71,7 @@ def longer(b):
     that belong to that number of steps, as in a job of its own."""
     name = b.fresh()
     b.up(name)
-    for more, steps in ([], 20), (["--resume"], restarts.STEPS):
+    for more, steps in ([], 20), (["--resume"], restart_job.STEPS):
         more = ["--lr-schedule", "cosine", *more]
         b.call(*b.words("alone", *more, steps=steps))
         b.call(*b.train(name, "together", *more, steps=steps))
@@ -112,7 +112,8 @@ def recovers(b):
     # A run of `train` is killed while it is paused.
     run = b.begin(*b.train(name, name + "-b", steps=10 ** 9))
     b.await_event(name, "train_begin", "rank-0", n=3)
-    b.await_event(name, "checkpoint_saved", "rank-0", n=restarts.STEPS // 10 + 1)
+    b.await_event(name, "checkpoint_saved", "rank-0",
+                  n=restart_job.STEPS // 10 + 1)
     b.call("pause", "--job", name)
     b.await_event(name, "paused", "rank-0")
     at = b.status(name)["step"]
@@ -223,7 +224,7 @@ def stopped_saving(b):
     b.up(name, PENSTOCK_FAULT="step@3:2000")
     folder = b.path(name + "-a")
     run = b.begin(*b.train(name, folder, "--checkpoint-retry", "1000",
-                           steps=restarts.EVERY - 1))
+                           steps=restart_job.EVERY - 1))
     b.await_event(name, "train_begin", "rank-0")
     os.rename(folder, folder + "-was")
     with open(folder, "w", encoding="utf-8"):
