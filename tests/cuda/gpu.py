@@ -45,14 +45,14 @@ MAIN = [
     Part("gpt2-124m", 110, "speed.gpt2", True, ("models",)),
     Part("products", 60, "speed.products", True, ()),
     Part("attention", 30, "speed.attention", True, ()),
-    Part("bf16", 200, "speed.bf16", False, ("models",)),
+    Part("bf16", 200, "speed.bf16", False, ("models", "llama-model")),
     Part("ranks", 100, "speed.ranks", True, ("models",)),
     Part("memory", 60, "speed.memory", True, ("models",)),
     Part("llama-374m", 110, "speed.llama", True, ("llama-model",)),
     Part("sanitizer", 60, "checks.sanitizer", False, ()),
 ]
 MORE = [
-    Part("compiled", 120, "more.compiled", True, ("models",)),
+    Part("compiled", 240, "more.compiled", True, ("models", "llama-model")),
     Part("sanitizer-all", 120, "checks.sanitizer_all", False, ()),
     Part("pipelining", 60, "more.pipelining", True, ()),
     Part("cpu", 150, "more.cpu", True, ("models",)),

@@ -12,6 +12,9 @@ RANKS = [1, 2, 4, 8]
 
 def compiled(job):
     speed.measure(job, "gpt2-124m", compiled=True)
+    if not speed.refusal(job, f"{job.work}/gpt2-124m.pt2"):
+        speed.measure(job, "gpt2-124m", "bf16", compiled=True)
+        speed.measure(job, "llama-374m", "bf16", compiled=True)
 
 
 def stages_of(net, cut):

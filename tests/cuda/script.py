@@ -66,7 +66,9 @@ def main():
         assert set(rows) == set(PARTS.split(",")), rows
         assert "no PyTorch" in rows["gpt-25m"][0]["note"], rows
         assert rows["bytegpt"][1]["penstock"] == "6 of 6", rows
-        assert "[device.fallback]" in rows["bf16"][0]["note"], rows
+        bf16 = rows["bf16"][0]
+        assert bf16["penstock"] == (
+            "refused" if "[device.fallback]" in bf16["note"] else "yes"), rows
         said = subprocess.run(
             [f"{folder}/pack/bin/time-kernels", "64"], text=True, check=True,
             input=f"3 {ATTENTION}\n", capture_output=True).stdout.split()

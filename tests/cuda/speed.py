@@ -16,6 +16,7 @@ RUNS = 10
 ROUNDS = 2
 ATTENTION = (4, 12, 1024, 64)
 STEPS = 5
+AUTOCAST = ["--autocast", "bf16"]
 WANTED_STEP = {("gpt-25m", "f32"): .020, ("gpt2-124m", "f32"): .62,
                ("gpt2-124m", "bf16"): .13, ("llama-374m", "bf16"): .36}
 
@@ -33,16 +34,17 @@ def ms(x):
 
 def measure(job, name, dtype="f32", compiled=False):
     """Adds the rows of a model's step: times, losses, time of the start,
-    memory."""
+    memory. dtype: "f32", or "bf16" with --autocast and PyTorch's autocast."""
     import nets
     nets.prepare(job, name, (1,))
     theirs = nets.Trainer(job, name, dtype, compiled)
     net, data = theirs.net, f"{job.work}/{name}.safetensors"
+    cast = AUTOCAST if dtype == "bf16" else []
     ours, others, said = [], [], None
     for k in range(ROUNDS):
-        model = f"{job.work}/{name}" + ("-1" if k else ".pt2")
+        model = f"{job.work}/{name}" + ("-1" if k and not cast else ".pt2")
         result = job.run(model, data, "cuda", 1, net.m, STEPS, "--lr", nets.LR,
-                         "--dtype", dtype)
+                         *cast)
         said = said or result
         ours.append(result["step_s"])
         others += theirs.times(STEPS)
@@ -94,27 +96,29 @@ def llama(job):
     measure(job, "llama-374m")
 
 
-def bf16(job):
-    """Measures steps with `--dtype bf16`, if the device has kernels for it."""
-    name, data = "gpt-25m", f"{job.work}/gpt-25m.safetensors"
-    model = f"{job.work}/{name}.pt2"
-    if not os.path.exists(model):  # the model is prepared only with PyTorch
-        name, model, data = ("bytegpt", f"{job.pack}/bytegpt.pt2",
-                             f"{job.pack}/GPL-3")
-    words = ["run", model, "--data", data, "-n", 1, "--transport", "self",
-             "--device", "cuda", "--dtype", "bf16", "--no-fallback",
-             "--die-with-client", "--quiet"]
+def refusal(job, model):
+    """Returns the message if a model in bf16 had operators on the host, whose
+    times would be those of copies; else ""."""
     try:
-        said = job.penstock(*words, code=65)
-        job.row(f"{name} bf16, and all other rows of bf16",
-                "refused", wanted="runs", note=said.strip()[-140:])
+        return job.penstock("plan", model, "--device", "cuda", *AUTOCAST,
+                            "--no-fallback", code=65).strip()
     except RuntimeError as error:
         if "exit code 0" not in str(error):
             raise
-        measure(job, "gpt-25m", "bf16")
-        measure(job, "gpt2-124m", "bf16")
-        measure(job, "gpt2-tied", "bf16")
-        measure(job, "llama-374m", "bf16")
+        return ""
+
+
+def bf16(job):
+    """Measures steps with `--autocast bf16` beside PyTorch's autocast."""
+    model = f"{job.work}/gpt2-124m.pt2"
+    has_torch = os.path.exists(model)  # models are prepared with PyTorch
+    said = refusal(job, model if has_torch else f"{job.pack}/bytegpt.pt2")
+    job.row("bf16: all operators on the GPU", "refused" if said else "yes",
+            wanted="yes", note=said[-140:])
+    if not has_torch or said:
+        return
+    for name in "gpt2-124m", "llama-374m", "gpt-25m", "gpt2-tied":
+        measure(job, name, "bf16")
 
 
 # --- ranks ------------------------------------------------------------------
@@ -295,13 +299,19 @@ def products(job):
 
 
 def attention(job):
+    for dtype in "f32", "bf16":
+        attention_in(job, dtype)
+
+
+def attention_in(job, dtype):
     import torch
     from torch.nn import functional as F
     size = (1, 1, 4, 4) if job.tiny else ATTENTION
-    shape, title = str(list(size)), "x".join(map(str, size))
+    shape, title = dtype + str(list(size)), "x".join(map(str, size))
     device, kernels = job.torch_device(), Kernels(job, 1024)
-    q, k, v = (torch.randn(size, device=device, requires_grad=True)
-               for _ in range(3))
+    q, k, v = (torch.randn(size, device=device, requires_grad=True,
+                           dtype=torch.float32 if dtype == "f32" else
+                           torch.bfloat16) for _ in range(3))
     g = torch.randn_like(q)
 
     def forward():
@@ -311,18 +321,16 @@ def attention(job):
     def both():
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         torch.autograd.grad(y, (q, k, v), g)
-    inputs = "".join(f"input %{x}: F{shape}; " for x in "qkv")
+    inputs = "".join(f"input %{x}: {shape}; " for x in "qkv")
     rest = "(%q, %k, %v, None, 0.0, True, None, False)"
     first = f"{inputs}%r = aten.scaled_dot_product_attention.default" + \
         rest.replace("None, False", "scale=None, enable_gqa=False")
-    second = f"input %g: F{shape}; {inputs}%a, %b, %c = " \
+    second = f"input %g: {shape}; {inputs}%a, %b, %c = " \
         f"penstock.sdpa_backward.default{rest.replace('(', '(%g, ')}"
     for what, texts, run in (("forward", [first], forward),
                              ("with backward", [first, second], both)):
         ours, theirs, name = alternate(device, kernels, texts, run)
-        job.row(f"attention {title} f32, causal, {what}", f"{ours:.3f} ms",
+        job.row(f"attention {title} {dtype}, causal, {what}", f"{ours:.3f} ms",
                 f"{theirs:.3f} ms", f"{ours / theirs:.2f}", "at most 1.1",
                 name)
     kernels.close()
-    job.row(f"attention {title} bf16", "no kernel",
-            wanted="at most 1.1")
