@@ -33,6 +33,8 @@ struct pst_cuda_context {
     unsigned sms; /* multiprocessors */
     struct pst_cuda_queue queues[PST_N_QUEUES];
     struct pst_cuda_clock *clock;
+    struct pst_cuda_products *products; /* NULL: without cuBLASLt (multiply.h)
+                                         */
     void *modules[PST_CUDA_MODULES]; /* loaded modules, which contain the
                                         kernels */
     void **functions;    /* kernels, in the order of pst_cuda_code.names */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "stages/device/cuda/event.h"
+#include "stages/device/cuda/multiply.h"
 #include "stages/device/host.h"
 
 #define MIB 1048576.0
@@ -231,6 +232,8 @@ enum pst_status pst_cuda_memory_open(unsigned ordinal, size_t size,
     if (status == PST_OK)
         status = load_kernels(c, code, diag);
     if (status == PST_OK)
+        status = pst_cuda_multiply_open(c, diag);
+    if (status == PST_OK)
         status = alloc_arena(c, ordinal, size, ret, diag);
     if (status == PST_OK) {
         c->image = pst_host_reserve(size);
@@ -258,6 +261,7 @@ void pst_cuda_memory_close(struct pst_device_memory *mem)
         for (unsigned i = 0; i < PST_N_QUEUES; i++)
             if (c->queues[i].stream != NULL)
                 (void)c->driver->stream_sync(c->queues[i].stream);
+        pst_cuda_multiply_close(c);
         pst_cuda_events_close(c);
         for (unsigned i = 0; i < PST_N_QUEUES; i++)
             if (c->queues[i].stream != NULL)
