@@ -10,6 +10,7 @@
  * PENSTOCK_TEST_CUDA_MIB: size of the device memory in MiB; default 4096.
  * PENSTOCK_TEST_CUDA_OPEN: device memory is always accessible, which is faster.
  */
+#include "tests/cuda/driver.h"
 #include "tests/cuda/emulate.h"
 
 #include <algorithm>
@@ -131,6 +132,16 @@ void give(void *s, std::function<void()> run)
 }
 
 } // namespace
+
+bool driver_enqueue(void *stream, std::function<void()> run)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    if (fails())
+        return false;
+    give(stream, std::move(run));
+    return true;
+}
 
 #define GUARD                                                                  \
     std::lock_guard<std::mutex> guard(lock);                                   \

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests matmuls and column sums of the device "cuda" against sums in double:
  * all tiles, edges, layouts and splits. Elements that belong to no operand are
- * NaN. */
+ * NaN. With PENSTOCK_LIBCUBLASLT, which names that of the tests (cublaslt.cpp),
+ * it computes the matmuls that it can. */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +29,8 @@ enum layout {
     GAPS,    /* row-major, with a row stride that is no multiple of 4 */
     STEPS,   /* every third element of every second row */
     SHARED,  /* one matrix for the whole batch */
-    SHIFTED  /* row-major, one element after an aligned address */
+    SHIFTED, /* row-major, one element after an aligned address */
+    BIAS     /* one row for all rows and batches */
 };
 
 struct example {
@@ -95,6 +98,8 @@ static struct tensor make(enum pst_dtype dtype, int64_t batch, int64_t rows,
         stride[0] = rows * stride[1];
     } else if (layout == SHARED) {
         stride[0] = 0;
+    } else if (layout == BIAS) {
+        stride[0] = stride[1] = 0;
     }
     x.begin = 64 + (layout == SHIFTED ? pst_dtype_size(dtype) : 0);
     x.size = (x.begin + pst_meta_span(&x.meta) + 128) / 64 * 64;
@@ -118,7 +123,7 @@ static void compare(const struct example *e, const struct tensor *t,
                 sum *= e->alpha;
                 if (e->beta != 0.0)
                     sum += e->beta * load(&t[0], i, r, s);
-                if (e->accumulate)
+                if (e->accumulate && was != NULL)
                     sum += load(was, i, r, s);
                 sum -= load(&t[3], i, r, s);
                 worst = fabs(sum) <= worst ? worst : fabs(sum); /* NaN stays */
@@ -130,10 +135,12 @@ static void compare(const struct example *e, const struct tensor *t,
                  (long long)e->k, e->a, e->b, e->c, worst, most);
 }
 
-/* Runs on the device; the guards of result and scratch must not change. */
-static void run(const struct pst_op *op, struct pst_call *call,
-                struct tensor *t, unsigned n)
+/* Runs on the device; the guards of result and scratch must not change. Returns
+ * what has failed on the device, or NULL. */
+static const char *try_to_run(const struct pst_op *op, struct pst_call *call,
+                              struct tensor *t, unsigned n)
 {
+    const char *failure;
     const struct pst_kernels kernels = pst_op_kernels(&pst_device_cuda, op);
     const struct pst_kernel *kernel = &kernels.at[0];
     struct on_device_block blocks[8];
@@ -141,7 +148,6 @@ static void run(const struct pst_op *op, struct pst_call *call,
     struct tensor *out = &t[n - 1];
     const size_t end = out->begin + pst_meta_span(&out->meta);
 
-    assert_true((kernel->flags & PST_K_QUEUED) != 0);
     for (unsigned i = 0; i < n; i++) {
         operands[i] =
             (struct pst_operand){t[i].memory + t[i].begin, &t[i].meta};
@@ -151,13 +157,17 @@ static void run(const struct pst_op *op, struct pst_call *call,
     call->out = &operands[n - 1];
     call->n_in = n - 1;
     call->n_out = 1;
+    while (kernel + 1 < kernels.at + kernels.n &&
+           !pst_kernel_fits(kernel, call, PST_ISA_ANY))
+        kernel++;
     assert_true(pst_kernel_fits(kernel, call, PST_ISA_ANY));
+    assert_true((kernel->flags & PST_K_QUEUED) != 0);
     call->scratch_size = kernel->scratch(call, 1);
     call->scratch = require_memory(calloc(1, call->scratch_size + 64));
     memset((char *)call->scratch + call->scratch_size, 0x5a, 64);
     blocks[n] =
         (struct on_device_block){call->scratch, call->scratch_size + 64};
-    on_device_run(&device, kernel, call, blocks, n + 1);
+    failure = on_device_try(&device, kernel, call, blocks, n + 1);
     for (size_t i = 0; i < 64; i++)
         assert_int_equal(
             ((unsigned char *)call->scratch)[call->scratch_size + i], 0x5a);
@@ -165,29 +175,82 @@ static void run(const struct pst_op *op, struct pst_call *call,
         if (i < out->begin || i >= end)
             assert_int_equal(out->memory[i], 0xff);
     free(call->scratch);
+    return failure;
 }
 
-static void check(const struct example *e, enum pst_dtype dtype)
+static void run(const struct pst_op *op, struct pst_call *call,
+                struct tensor *t, unsigned n)
 {
+    const char *failure = try_to_run(op, call, t, n);
+
+    if (failure != NULL)
+        fail_msg("%s", failure);
+}
+
+/* Returns how many matmuls the library of the tests has computed; 0 without
+ * it. */
+static uint64_t library_calls(void)
+{
+    static uint64_t *calls = NULL;
+    const char *path = getenv("PENSTOCK_LIBCUBLASLT");
+    void *library;
+
+    if (path != NULL && calls == NULL) {
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        assert_non_null(library);
+        calls = dlsym(library, "test_cublaslt_calls");
+        assert_non_null(calls);
+    }
+    return calls != NULL ? *calls : 0;
+}
+
+/* Returns how many calls of the library the example needs. */
+static uint64_t calls_of(const struct example *e, enum pst_dtype dtype)
+{
+    const bool vector = e->m == 1 || e->n == 1 || e->k == 1;
+
+    if (getenv("PENSTOCK_LIBCUBLASLT") == NULL || dtype == PST_F64 ||
+        e->k == 0 || (e->a == STEPS && !vector) || (e->b == STEPS && !vector))
+        return 0;
+    if (e->beta == 0.0 || (e->c == BIAS && e->beta == 1.0))
+        return 1;
+    return !e->accumulate && (e->c == ROWS || e->c == GAPS || e->c == SHIFTED);
+}
+
+/* dtype: of a and b; to: of c and the result. */
+static void check_types(const struct example *e, enum pst_dtype dtype,
+                        enum pst_dtype to)
+{
+    const uint64_t before = library_calls();
+    const double tolerance = to == PST_F64    ? 1e-13
+                             : to == PST_F32  ? 1e-5
+                             : to == PST_BF16 ? 5e-3
+                                              : 1e-3;
     const struct pst_arg args[5] = {
         [3] = {.kind = PST_ARG_FLOAT, .f = e->beta},
         [4] = {.kind = PST_ARG_FLOAT, .f = e->alpha}};
     struct tensor t[4] = {
-        make(dtype, e->batch, e->m, e->n, e->c, 1),
+        make(to, e->batch, e->m, e->n, e->c, 1),
         make(dtype, e->batch, e->m, e->k, e->a, 2),
         make(dtype, e->batch, e->k, e->n, e->b, 3),
-        make(dtype, e->batch, e->m, e->n, ROWS, 4),
+        make(to, e->batch, e->m, e->n, ROWS, 4),
     };
-    struct tensor was = make(dtype, e->batch, e->m, e->n, ROWS, 4);
+    struct tensor was = make(to, e->batch, e->m, e->n, ROWS, 4);
     struct pst_call call = {.args = args, .accumulate = e->accumulate};
 
     if (e->beta == 0.0)
         memset(t[0].memory, 0xff, t[0].size);
     run(&pst_op_baddbmm, &call, t, 4);
-    compare(e, t, &was, dtype == PST_F64 ? 1e-13 : 1e-5);
+    compare(e, t, &was, tolerance);
+    assert_int_equal(library_calls() - before, calls_of(e, dtype));
     for (unsigned i = 0; i < 4; i++)
         free(t[i].memory);
     free(was.memory);
+}
+
+static void check(const struct example *e, enum pst_dtype dtype)
+{
+    check_types(e, dtype, dtype);
 }
 
 static void products(void **state)
@@ -221,13 +284,163 @@ static void products(void **state)
         {16, 130, 136, 12, SHIFTED, STEPS, ROWS, 1, 0, true},
         /* large tiles with four splits */
         {16, 66, 68, 1030, COLUMNS, ROWS, ROWS, 1, 0, true},
+        /* a bias, which cuBLASLt adds, unless it is multiplied */
+        {1, 40, 72, 64, ROWS, COLUMNS, BIAS, 1, 1, false},
+        {3, 33, 35, 20, COLUMNS, ROWS, BIAS, 0.5, 1, true},
+        {3, 33, 35, 20, ROWS, ROWS, BIAS, 1, 2, false},
     };
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(examples); i++) {
         check(&examples[i], PST_F32);
         check(&examples[i], PST_F64);
+        check(&examples[i], PST_BF16);
+        check(&examples[i], PST_F16);
+        check_types(&examples[i], PST_BF16, PST_F32);
     }
+}
+
+/* Batches in two dimensions without a common stride, as the heads of attention
+ * have after a permutation: one call for each index of the first. */
+static void batches_apart(void **state)
+{
+    enum { B = 3, H = 2, M = 5, K = 8, N = 7 };
+    struct tensor t[3] = {make(PST_F32, 1, B * H, M * K, ROWS, 1),
+                          make(PST_F32, 1, B * H, K * N, ROWS, 2),
+                          make(PST_F32, 1, B * H, M * N, ROWS, 3)};
+    const uint64_t before = library_calls();
+    struct pst_call call = {0};
+    const float *x[3];
+
+    (void)state;
+    t[0].meta = pst_meta_make(PST_F32, 4, (int64_t[]){B, H, M, K});
+    t[1].meta = pst_meta_make(PST_F32, 4, (int64_t[]){B, H, K, N});
+    t[2].meta = pst_meta_make(PST_F32, 4, (int64_t[]){B, H, M, N});
+    memcpy(t[0].meta.stride, (int64_t[]){M * H * K, K, H * K, 1},
+           4 * sizeof(int64_t));
+    memcpy(t[1].meta.stride, (int64_t[]){K * H * N, N, H * N, 1},
+           4 * sizeof(int64_t));
+    run(&pst_op_matmul, &call, t, 3);
+    for (unsigned i = 0; i < 3; i++)
+        x[i] = (const float *)(t[i].memory + t[i].begin);
+    for (int i = 0; i < B * H * M * N; i++) {
+        const int col = i % N, row = i / N % M, h = i / N / M % H;
+        const int b = i / N / M / H;
+        double sum = 0.0;
+
+        for (int k = 0; k < K; k++)
+            sum += (double)x[0][((b * M + row) * H + h) * K + k] *
+                   (double)x[1][((b * K + k) * H + h) * N + col];
+        assert_true(fabs(sum - (double)x[2][i]) <= 1e-5);
+    }
+    if (getenv("PENSTOCK_LIBCUBLASLT") != NULL)
+        assert_int_equal(library_calls() - before, B);
+    for (unsigned i = 0; i < 3; i++)
+        free(t[i].memory);
+}
+
+/* --- failures of the library ---------------------------------------------- */
+
+/* Opens the device again, with all calls of the library's function returning
+ * the status; computes a matmul. Returns what has failed, or NULL. */
+static const char *run_failing(const char *setting)
+{
+    const struct example e = {2, 8, 12, 64, ROWS, COLUMNS, BIAS, 1, 1, false};
+    static char failure[sizeof(((struct pst_diag *)0)->text)];
+    const char *found = NULL;
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    pst_device_close(&device);
+    assert_int_equal(setenv("PENSTOCK_TEST_CUBLASLT", setting, 1), 0);
+    if (pst_device_open(&pst_device_cuda, 0, (size_t)64 << 20, &device,
+                        &diag) == PST_OK) {
+        struct tensor t[4] = {make(PST_F32, e.batch, e.m, e.n, e.c, 1),
+                              make(PST_F32, e.batch, e.m, e.k, e.a, 2),
+                              make(PST_F32, e.batch, e.k, e.n, e.b, 3),
+                              make(PST_F32, e.batch, e.m, e.n, ROWS, 4)};
+        const struct pst_arg args[5] = {
+            [3] = {.kind = PST_ARG_FLOAT, .f = e.beta},
+            [4] = {.kind = PST_ARG_FLOAT, .f = e.alpha}};
+        struct pst_call call = {.args = args};
+
+        found = try_to_run(&pst_op_baddbmm, &call, t, 4);
+        if (found == NULL)
+            compare(&e, t, NULL, 1e-5);
+        for (unsigned i = 0; i < 4; i++)
+            free(t[i].memory);
+    } else {
+        found = diag.text;
+    }
+    (void)snprintf(failure, sizeof(failure), "%s", found != NULL ? found : "");
+    (void)unsetenv("PENSTOCK_TEST_CUBLASLT");
+    pst_device_close(&device);
+    pst_diag_init(&diag);
+    assert_ok(
+        pst_device_open(&pst_device_cuda, 0, (size_t)64 << 20, &device, &diag),
+        &diag);
+    return found != NULL ? failure : NULL;
+}
+
+static void names_failures(void **state)
+{
+    static const char *const functions[] = {
+        "cublasLtCreate",
+        "cublasLtMatmulDescCreate",
+        "cublasLtMatmulDescSetAttribute",
+        "cublasLtMatrixLayoutCreate",
+        "cublasLtMatrixLayoutSetAttribute",
+        "cublasLtMatmulPreferenceCreate",
+        "cublasLtMatmulPreferenceSetAttribute",
+        "cublasLtMatmulAlgoGetHeuristic",
+        "cublasLtMatmulAlgoCheck",
+        "cublasLtMatmul",
+    };
+
+    (void)state;
+    if (getenv("PENSTOCK_LIBCUBLASLT") == NULL)
+        return;
+    for (size_t i = 0; i < PST_COUNT(functions); i++) {
+        char setting[80], wanted[80];
+        const char *found;
+
+        (void)snprintf(setting, sizeof(setting), "%s:14", functions[i]);
+        (void)snprintf(wanted, sizeof(wanted), "%s: CUBLAS_STATUS_INTERNAL",
+                       functions[i]);
+        found = run_failing(setting);
+        if (found == NULL || strstr(found, wanted) == NULL)
+            fail_msg("%s: %s", setting, found != NULL ? found : "no failure");
+    }
+}
+
+/* A matmul for which the library has no algorithm is computed by our kernel; an
+ * algorithm that does not fit the layouts is replaced. */
+static void goes_on(void **state)
+{
+    uint64_t calls;
+
+    (void)state;
+    if (getenv("PENSTOCK_LIBCUBLASLT") == NULL)
+        return;
+    calls = library_calls();
+    assert_null(run_failing("cublasLtMatmulAlgoGetHeuristic:15"));
+    assert_int_equal(library_calls(), calls);
+    assert_null(run_failing("cublasLtMatmulAlgoCheck:15"));
+    assert_int_equal(library_calls(), calls + 1);
+}
+
+/* The algorithm that was chosen first is used in all later calls. */
+static void keeps_algorithms(void **state)
+{
+    const struct example e = {2, 9, 12, 64, ROWS, COLUMNS, ROWS, 1, 1, false};
+
+    (void)state;
+    check(&e, PST_F32);
+    assert_int_equal(setenv("PENSTOCK_TEST_CUBLASLT",
+                            "cublasLtMatmulAlgoGetHeuristic:14", 1),
+                     0);
+    check(&e, PST_F32);
+    (void)unsetenv("PENSTOCK_TEST_CUBLASLT");
 }
 
 /* --- column sums ---------------------------------------------------------- */
@@ -312,8 +525,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(column_sums),
+        cmocka_unit_test(products),         cmocka_unit_test(batches_apart),
+        cmocka_unit_test(names_failures),   cmocka_unit_test(goes_on),
+        cmocka_unit_test(keeps_algorithms), cmocka_unit_test(column_sums),
         cmocka_unit_test(refuses_bf16),
     };
 

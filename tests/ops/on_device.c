@@ -65,9 +65,10 @@ static void copy_from_device(const struct placed *p,
                    p->blocks[i].size);
 }
 
-void on_device_run(struct pst_device_memory *mem,
-                   const struct pst_kernel *kernel, const struct pst_call *call,
-                   const struct on_device_block *blocks, unsigned n)
+const char *on_device_try(struct pst_device_memory *mem,
+                          const struct pst_kernel *kernel,
+                          const struct pst_call *call,
+                          const struct on_device_block *blocks, unsigned n)
 {
     struct placed p = {.blocks = blocks, .n = n};
     struct pst_operand in[PST_MAX_OPERANDS], out[PST_MAX_OPERANDS];
@@ -88,8 +89,18 @@ void on_device_run(struct pst_device_memory *mem,
     frame.fault = device_address(&p, mem, call->fault);
     mem->device->launch(mem, kernel, &frame);
     copy_from_device(&p, mem);
-    if (mem->device->poll(mem, &none) == PST_ERR_DEVICE)
-        fail_msg("%s: %s", kernel->name,
-                 mem->device->failure != NULL ? mem->device->failure(mem)
-                                              : "the device has failed");
+    if (mem->device->poll(mem, &none) != PST_ERR_DEVICE)
+        return NULL;
+    return mem->device->failure != NULL ? mem->device->failure(mem)
+                                        : "the device has failed";
+}
+
+void on_device_run(struct pst_device_memory *mem,
+                   const struct pst_kernel *kernel, const struct pst_call *call,
+                   const struct on_device_block *blocks, unsigned n)
+{
+    const char *failure = on_device_try(mem, kernel, call, blocks, n);
+
+    if (failure != NULL)
+        fail_msg("%s: %s", kernel->name, failure);
 }

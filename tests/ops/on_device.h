@@ -16,5 +16,10 @@ struct on_device_block {
 void on_device_run(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, const struct pst_call *call,
                    const struct on_device_block *blocks, unsigned n);
+/* Does the same; returns what has failed on the device, or NULL. */
+const char *on_device_try(struct pst_device_memory *mem,
+                          const struct pst_kernel *kernel,
+                          const struct pst_call *call,
+                          const struct on_device_block *blocks, unsigned n);
 
 #endif

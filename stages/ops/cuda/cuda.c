@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "stages/device/cuda/cublaslt.h"
 #include "stages/ops/cuda/copies.h"
 #include "stages/ops/cuda/fallback.h"
 #include "stages/ops/cuda/kernels.h"
@@ -107,6 +108,7 @@ const struct pst_device pst_device_cuda = {
     .time = pst_cuda_time,
     .kernels = pst_cuda_kernels,
     .fallback = &pst_device_cpu,
+    .products = pst_cublaslt_text,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };

@@ -4,7 +4,7 @@
 #include "stages/base/macros.h"
 #include "stages/ops/cuda/fold.h"
 #include "stages/ops/cuda/kernels.h"
-#include "stages/ops/matmul/product.h"
+#include "stages/ops/cuda/product.h"
 
 #include <limits.h>
 #include <string.h>
@@ -15,6 +15,12 @@
 /* Minimum k dimension of a split, and maximum number of splits. */
 #define SPLIT_K     256
 #define MOST_SPLITS 32
+
+/* True if a and b have 16 bits. */
+static bool is_16bit(const struct pst_product *p)
+{
+    return p->operand_dtype == PST_BF16 || p->operand_dtype == PST_F16;
+}
 
 /* How a matmul is divided; a function of its sizes. */
 struct division {
@@ -58,6 +64,8 @@ static struct division divide_product(const struct pst_product *p)
 
     if (p->dtype == PST_F64)
         return divide_in_tiles(p, PST_CUDA_TILE_F64, PST_CUDA_TILE_F64_K);
+    if (is_16bit(p))
+        return divide_in_tiles(p, PST_CUDA_TILE_SMALL, PST_CUDA_TILE_SMALL_K);
     d = divide_in_tiles(p, PST_CUDA_TILE_LARGE, PST_CUDA_TILE_LARGE_K);
     /* Small tiles read twice as much from shared and global memory per
      * operation. They are used if large tiles would leave most multiprocessors,
@@ -69,14 +77,22 @@ static struct division divide_product(const struct pst_product *p)
     return d;
 }
 
+/* True for f32 and f64 operands, and for 16-bit operands with a result of their
+ * dtype or, as the compiler rounds them for --dtype bf16, of f32. */
+static bool has_types(const struct pst_call *c, const struct pst_product *p)
+{
+    if (is_16bit(p))
+        return p->dtype == p->operand_dtype || p->dtype == PST_F32;
+    return pst_product_is_plain(p) && !(c->bf16 && p->dtype == PST_F32);
+}
+
 static bool fits(const struct pst_call *c, const struct pst_product *p)
 {
     const int64_t batches = pst_product_batches(p);
     struct division d;
 
-    if ((c->bf16 && p->dtype == PST_F32) || !pst_product_is_plain(p) ||
-        p->b_tiled || p->m > INT_MAX / 2 || p->n > INT_MAX / 2 ||
-        p->k > INT_MAX / 2 || batches > INT_MAX)
+    if (!has_types(c, p) || p->b_tiled || p->m > INT_MAX / 2 ||
+        p->n > INT_MAX / 2 || p->k > INT_MAX / 2 || batches > INT_MAX)
         return false;
     d = divide_product(p);
     return (double)d.row_tiles * (double)d.col_tiles * (double)d.splits *
@@ -87,11 +103,13 @@ static bool fits(const struct pst_call *c, const struct pst_product *p)
 static size_t scratch_of(const struct pst_product *p)
 {
     const struct division d = divide_product(p);
+    const size_t sum = p->dtype == PST_F64 ? sizeof(double) : sizeof(float);
+    const size_t own =
+        d.splits == 1
+            ? 0
+            : (size_t)(d.splits * pst_product_batches(p) * p->m * p->n) * sum;
 
-    return d.splits == 1
-               ? 0
-               : (size_t)(d.splits * pst_product_batches(p) * p->m * p->n) *
-                     pst_dtype_size(p->dtype);
+    return PST_MAX(own, pst_cuda_library_scratch(p));
 }
 
 /* True if elements that follow each other along k are nearer in memory than
@@ -117,11 +135,11 @@ static void fill_operand(const struct pst_product *p,
                          const struct pst_product_operand *f, int64_t line,
                          int64_t k, struct pst_cuda_factor *ret)
 {
-    const int64_t elements = 16 / (int64_t)pst_dtype_size(p->dtype);
+    const int64_t elements = 16 / (int64_t)pst_dtype_size(p->operand_dtype);
 
     *ret = (struct pst_cuda_factor){.data = f->data, .line = line, .k = k};
     memcpy(ret->batch, f->batch, sizeof(ret->batch));
-    ret->vector = line == 1 && k % elements == 0 &&
+    ret->vector = !is_16bit(p) && line == 1 && k % elements == 0 &&
                   is_vector(p, f->data, f->batch, elements);
 }
 
@@ -136,22 +154,26 @@ static enum pst_cuda_fn function_of(const struct pst_product *p,
             PST_FN_##name##_kl, PST_FN_##name##_kk                             \
         }                                                                      \
     }
-    static const enum pst_cuda_fn functions[3][2][2] = {
+    static const enum pst_cuda_fn functions[4][2][2] = {
         FORMS(pst_product_large), FORMS(pst_product_small),
-        FORMS(pst_product_f64)};
+        FORMS(pst_product_f64), FORMS(pst_product_16bit)};
 #undef FORMS
 
-    return functions[p->dtype == PST_F64              ? 2
+    return functions[is_16bit(p)                      ? 3
+                     : p->dtype == PST_F64            ? 2
                      : d->size == PST_CUDA_TILE_LARGE ? 0
                                                       : 1][a_k][b_k];
 }
 
-static void multiply(const struct pst_call *c, const struct pst_product *p)
+/* Enqueues our own kernels. */
+static void multiply_here(const struct pst_call *c, const struct pst_product *p)
 {
     const struct division d = divide_product(p);
     const int64_t batches = pst_product_batches(p);
-    const int64_t elements = 16 / (int64_t)pst_dtype_size(p->dtype);
-    const enum pst_cuda_fn end = p->dtype == PST_F64
+    const enum pst_dtype sums = p->dtype == PST_F64 ? PST_F64 : PST_F32;
+    const int64_t elements = 16 / (int64_t)pst_dtype_size(sums);
+    const enum pst_cuda_fn end = is_16bit(p) ? PST_FN_pst_product_end_16bit
+                                 : p->dtype == PST_F64
                                      ? PST_FN_pst_product_end_f64
                                      : PST_FN_pst_product_end_f32;
     struct pst_cuda_product q = {.out = p->out,
@@ -169,6 +191,8 @@ static void multiply(const struct pst_call *c, const struct pst_product *p)
                                  .beta = p->beta,
                                  .accumulate = p->accumulate};
 
+    (void)pst_cuda_type_of(p->operand_dtype, &q.in);
+    (void)pst_cuda_type_of(p->dtype, &q.to);
     for (unsigned i = 0; i < p->n_batch; i++)
         q.batch[i] = (uint32_t)p->batch[i];
     fill_operand(p, &p->a, p->a.row, p->a.col, &q.a);
@@ -179,7 +203,7 @@ static void multiply(const struct pst_call *c, const struct pst_product *p)
         q.c.col = p->c.col;
         memcpy(q.c.batch, p->c.batch, sizeof(q.c.batch));
     }
-    q.vector = p->n % elements == 0 &&
+    q.vector = p->n % elements == 0 && (d.splits > 1 || p->dtype == sums) &&
                (uintptr_t)(d.splits == 1 ? p->out : c->scratch) % 16 == 0;
     pst_cuda_launch(c->stream,
                     function_of(p, &d, reads_along_k(&q.a, p->m, p->k),
@@ -189,13 +213,26 @@ static void multiply(const struct pst_call *c, const struct pst_product *p)
         pst_cuda_launch_n(c->stream, end, p->m * p->n * batches, &q);
 }
 
+static void multiply(const struct pst_call *c, const struct pst_product *p)
+{
+    if (!pst_cuda_library_multiply(c, p))
+        multiply_here(c, p);
+}
+
 #define PRODUCT(id, describe)                                                  \
     static bool id##_fits(const struct pst_call *c)                            \
     {                                                                          \
         struct pst_product p;                                                  \
                                                                                \
         describe(c, &p);                                                       \
-        return fits(c, &p);                                                    \
+        return !is_16bit(&p) && fits(c, &p);                                   \
+    }                                                                          \
+    static bool id##_fits_16bit(const struct pst_call *c)                      \
+    {                                                                          \
+        struct pst_product p;                                                  \
+                                                                               \
+        describe(c, &p);                                                       \
+        return is_16bit(&p) && fits(c, &p);                                    \
     }                                                                          \
     static size_t id##_scratch(const struct pst_call *c, unsigned threads)     \
     {                                                                          \
@@ -220,6 +257,13 @@ static void multiply(const struct pst_call *c, const struct pst_product *p)
          .scratch = id##_scratch,                                              \
          .run = id##_run,                                                      \
          .tolerance = 1e-5},                                                   \
+        {.name = #id "_cuda_16bit",                                            \
+         .dtypes = PST_D(F32) | PST_D(BF16) | PST_D(F16),                      \
+         .flags = PST_K_ACCUMULATE | PST_K_STRIDED | PST_K_QUEUED,             \
+         .supports = id##_fits_16bit,                                          \
+         .scratch = id##_scratch,                                              \
+         .run = id##_run,                                                      \
+         .tolerance = 1e-2},                                                   \
     };                                                                         \
     PST_CUDA_KERNELS(id, id##_kernels)
 

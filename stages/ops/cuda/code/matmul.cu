@@ -26,14 +26,50 @@ PST_DEVICE int64_t product_offset(const struct pst_cuda_product &p,
 
 /* --- tiles of operands ---------------------------------------------------- */
 
+/* 16-bit elements in memory, of bf16 or f16. T: the type of sums; S: of
+ * elements in memory. */
+template <typename S> struct product_is_16bit {
+    static constexpr bool value = false;
+};
+template <> struct product_is_16bit<uint16_t> {
+    static constexpr bool value = true;
+};
+
+PST_DEVICE float product_from_16bit(uint32_t type, uint16_t x)
+{
+    return type == PST_CUDA_BF16 ? pst_from_bf16(x) : pst_from_f16(x);
+}
+
+/* Return and store element i of c or out, which are of T or, if a and b have 16
+ * bits, of their type or f32. */
+template <typename T, typename S>
+PST_DEVICE T product_load(const struct pst_cuda_product &p, const void *x,
+                          int64_t i)
+{
+    if (product_is_16bit<S>::value && p.to != PST_CUDA_F32)
+        return (T)product_from_16bit(p.to, ((const uint16_t *)x)[i]);
+    return ((const T *)x)[i];
+}
+
+template <typename T, typename S>
+PST_DEVICE void product_store(const struct pst_cuda_product &p, void *y,
+                              int64_t i, T x)
+{
+    if (product_is_16bit<S>::value && p.to != PST_CUDA_F32)
+        ((uint16_t *)y)[i] = p.to == PST_CUDA_BF16 ? pst_to_bf16((float)x)
+                                                   : pst_to_f16((float)x);
+    else
+        ((T *)y)[i] = x;
+}
+
 /*
  * Tiles have LINES rows of a, or columns of b, and K of the k dimension. The
  * threads copy them to shared memory, to [k][line], while they compute with the
  * previous tiles. ALONG_K: adjacent threads read along k, otherwise along the
  * lines.
  */
-template <typename T> struct product_reader {
-    const T *at; /* next element that the thread copies */
+template <typename S> struct product_reader {
+    const S *at; /* next element that the thread copies */
     int lines;   /* lines of the operand from that element's line on */
 };
 
@@ -51,14 +87,14 @@ PST_DEVICE void product_place(bool vector, int &line, int &k)
 
 /* Returns the thread's reader, at the tile that begins at line `first` (of
  * `lines`) of the operand and at index `from` along k. offset: of the batch. */
-template <typename T, int LINES, int K, bool ALONG_K>
-PST_DEVICE struct product_reader<T> product_start(
+template <typename T, typename S, int LINES, int K, bool ALONG_K>
+PST_DEVICE struct product_reader<S> product_start(
     const struct pst_cuda_factor &f, int64_t offset, int first, int lines,
     int from) {
     int line, k;
 
     product_place<T, LINES, K, ALONG_K>(f.vector != 0, line, k);
-    return {(const T *)f.data + offset + (first + line) * f.line +
+    return {(const S *)f.data + offset + (first + line) * f.line +
                 (from + k) * f.k,
             lines - first - line};
 }
@@ -96,54 +132,94 @@ PST_DEVICE void product_fetch(struct product_reader<T> &r,
     r.at += K * f.k;
 }
 
+/* Copies a tile of 16-bit elements, converted to f32, as product_fetch does. */
+template <int LINES, int K, bool ALONG_K>
+PST_DEVICE void product_fetch_16bit(struct product_reader<uint16_t> &r,
+                                    const struct pst_cuda_factor &f,
+                                    uint32_t type, int left,
+                                    float (*to)[LINES + 4])
+{
+    constexpr int N = PST_CUDA_BLOCK, STEP = ALONG_K ? N / K : N / LINES;
+    int line, k;
+
+    product_place<float, LINES, K, ALONG_K>(false, line, k);
+    left -= k;
+    PST_UNROLL
+    for (int i = 0; i < LINES * K / N; i++) {
+        const bool is_inside = ALONG_K ? left > 0 && r.lines > i * STEP
+                                       : left > i * STEP && r.lines > 0;
+        float *at = ALONG_K ? &to[k][line + i * STEP] : &to[k + i * STEP][line];
+
+        *at = is_inside ? product_from_16bit(
+                              type, r.at[i * STEP * (ALONG_K ? f.line : f.k)])
+                        : 0.0f;
+    }
+    r.at += K * f.k;
+}
+
+template <typename T, typename S, int LINES, int K, bool ALONG_K>
+PST_DEVICE void product_copy(const struct pst_cuda_product &p,
+                             struct product_reader<S> &r,
+                             const struct pst_cuda_factor &f, int left,
+                             T (*to)[LINES + 16 / sizeof(T)])
+{
+    if constexpr (product_is_16bit<S>::value)
+        product_fetch_16bit<LINES, K, ALONG_K>(r, f, p.in, left, to);
+    else
+        product_fetch<T, LINES, K, ALONG_K>(r, f, left, to);
+}
+
 /* --- results -------------------------------------------------------------- */
 
 /* Returns the element of the result for a sum; c: offset in c; was: the old
  * value of out. */
-template <typename T>
+template <typename T, typename S>
 PST_DEVICE T product_finish(const struct pst_cuda_product &p, T sum, int64_t c,
                             T was)
 {
     T y = (T)p.alpha * sum;
 
     if (p.c.data != nullptr) /* NULL for beta 0 */
-        y += (T)p.beta * ((const T *)p.c.data)[c];
+        y += (T)p.beta * product_load<T, S>(p, p.c.data, c);
     return p.accumulate != 0 ? y + was : y;
 }
 
-/* Writes a vector of sums, except those of columns from p.n on. to: address,
- * and c: offset, of column 0 of the row. */
-template <typename T>
-PST_DEVICE void product_write(const struct pst_cuda_product &p, T *to,
-                              int64_t c, int col, struct product_vector<T> v)
+/* Writes a vector of sums, except those of columns from p.n on. to: out or
+ * partial; row: the offset in `to`, and c: in c, of column 0 of the row. */
+template <typename T, typename S>
+PST_DEVICE void product_write(const struct pst_cuda_product &p, void *to,
+                              int64_t row, int64_t c, int col,
+                              struct product_vector<T> v)
 {
     constexpr int V = 16 / sizeof(T);
     const int n = p.n - col;
-    const bool whole = p.vector != 0 && n >= V;
+    const bool last = p.splits == 1;
     struct product_vector<T> was = {
     };
 
-    if (p.splits == 1 && p.accumulate != 0) {
+    if (last && p.accumulate != 0) {
         PST_UNROLL
         for (int i = 0; i < V; i++)
             if (i < n)
-                was.at[i] = to[col + i];
+                was.at[i] = product_load<T, S>(p, to, row + col + i);
     }
-    if (p.splits == 1) {
+    if (last) {
         PST_UNROLL
         for (int i = 0; i < V; i++)
             if (i < n)
-                v.at[i] = product_finish(p, v.at[i], c + (col + i) * p.c.col,
-                                         was.at[i]);
+                v.at[i] = product_finish<T, S>(
+                    p, v.at[i], c + (col + i) * p.c.col, was.at[i]);
     }
-    if (whole) {
-        *(struct product_vector<T> *)(to + col) = v;
+    if (p.vector != 0 && n >= V) {
+        *(struct product_vector<T> *)((T *)to + row + col) = v;
         return;
     }
     PST_UNROLL
     for (int i = 0; i < V; i++)
-        if (i < n)
-            to[col + i] = v.at[i];
+        if (i < n && last)
+            product_store<T, S>(p, to, row + col + i, v.at[i]);
+        else if (i < n)
+            ((T *)to)[row + col + i] = v.at[i];
 }
 
 /* --- matmul --------------------------------------------------------------- */
@@ -173,7 +249,7 @@ PST_DEVICE void product_step(const T (&a)[WIDTH], const T (&b)[WIDTH], int line,
 /* A block computes a tile of 16 R x 16 R, each thread R x R sums. A warp has 4
  * x 8 threads of it, so that it reads few different vectors. A_K, B_K: threads
  * read the operand along k. */
-template <typename T, int R, int K, bool A_K, bool B_K>
+template <typename T, typename S, int R, int K, bool A_K, bool B_K>
 PST_DEVICE void product_tile(const struct pst_cuda_product &p)
 {
     constexpr int V = 16 / sizeof(T), SIZE = 16 * R;
@@ -192,27 +268,27 @@ PST_DEVICE void product_tile(const struct pst_cuda_product &p)
     int left = p.k - k0 < p.per_split ? p.k - k0 : p.per_split;
     int now = 0;
     T sum[R][R] = {};
-    struct product_reader<T> a = product_start<T, SIZE, K, A_K>(
+    struct product_reader<S> a = product_start<T, S, SIZE, K, A_K>(
         p.a, product_offset(p, p.a.batch, batch), row0, p.m, k0);
-    struct product_reader<T> b = product_start<T, SIZE, K, B_K>(
+    struct product_reader<S> b = product_start<T, S, SIZE, K, B_K>(
         p.b, product_offset(p, p.b.batch, batch), col0, p.n, k0);
 
-    product_fetch<T, SIZE, K, A_K>(a, p.a, left, as[0]);
-    product_fetch<T, SIZE, K, B_K>(b, p.b, left, bs[0]);
+    product_copy<T, S, SIZE, K, A_K>(p, a, p.a, left, as[0]);
+    product_copy<T, S, SIZE, K, B_K>(p, b, p.b, left, bs[0]);
     for (; left > 0; left -= K, now ^= 1) {
         pst_copies_wait();
         __syncthreads(); /* all threads have also read the other tiles */
         if (left > K) {
-            product_fetch<T, SIZE, K, B_K>(b, p.b, left - K, bs[now ^ 1]);
-            product_fetch<T, SIZE, K, A_K>(a, p.a, left - K, as[now ^ 1]);
+            product_copy<T, S, SIZE, K, B_K>(p, b, p.b, left - K, bs[now ^ 1]);
+            product_copy<T, S, SIZE, K, A_K>(p, a, p.a, left - K, as[now ^ 1]);
         }
         PST_UNROLL
         for (int i = 0; i < K; i++)
             product_step<T, R>(as[now][i], bs[now][i], line, col, sum);
     }
 
-    T *const to = (p.splits == 1 ? (T *)p.out : (T *)p.partial) +
-                  ((int64_t)split * p.batches + batch) * p.m * p.n;
+    void *const to = p.splits == 1 ? p.out : p.partial;
+    const int64_t first = ((int64_t)split * p.batches + batch) * p.m * p.n;
     const int64_t c = product_offset(p, p.c.batch, batch);
 
     PST_UNROLL
@@ -227,18 +303,18 @@ PST_DEVICE void product_tile(const struct pst_cuda_product &p)
             for (int j = 0; j < V; j++)
                 v.at[j] = sum[i][g * V + j];
             if (row < p.m)
-                product_write(p, to + (int64_t)row * p.n, c + row * p.c.row,
-                              col0 + g * 16 * V + col, v);
+                product_write<T, S>(p, to, first + (int64_t)row * p.n,
+                                    c + row * p.c.row, col0 + g * 16 * V + col,
+                                    v);
         }
     }
 }
 
 /* Adds the splits' sums, in their order. */
-template <typename T>
+template <typename T, typename S>
 PST_DEVICE void product_end(const struct pst_cuda_product &p)
 {
     const int64_t size = (int64_t)p.m * p.n, total = size * p.batches;
-    T *const out = (T *)p.out;
 
     PST_GRID_LOOP(i, total)
     {
@@ -248,39 +324,50 @@ PST_DEVICE void product_end(const struct pst_cuda_product &p)
 
         for (uint32_t s = 1; s < p.splits; s++)
             sum += *(from += total);
-        out[i] =
-            product_finish(p, sum,
-                           product_offset(p, p.c.batch, (uint32_t)(i / size)) +
-                               row * p.c.row + col * p.c.col,
-                           p.accumulate != 0 ? out[i] : T(0));
+        const int64_t c = product_offset(p, p.c.batch, (uint32_t)(i / size)) +
+                          row * p.c.row + col * p.c.col;
+        const T was =
+            p.accumulate != 0 ? product_load<T, S>(p, p.out, i) : T(0);
+
+        product_store<T, S>(p, p.out, i, product_finish<T, S>(p, sum, c, was));
     }
 }
 
-#define PRODUCT(name, T, size, k, a_k, b_k)                                    \
+#define PRODUCT(name, T, S, size, k, a_k, b_k)                                 \
     PST_CUDA_KERNEL_TWO(name, struct pst_cuda_product)                         \
     {                                                                          \
-        product_tile<T, (size) / 16, k, a_k, b_k>(p);                          \
+        product_tile<T, S, (size) / 16, k, a_k, b_k>(p);                       \
     }
 /* Variants by the direction in which threads read a and b: along k ("k") or
  * along the lines ("l"). */
-#define PRODUCTS(name, T, size, k)                                             \
-    PRODUCT(name##_kk, T, size, k, true, true)                                 \
-    PRODUCT(name##_kl, T, size, k, true, false)                                \
-    PRODUCT(name##_lk, T, size, k, false, true)                                \
-    PRODUCT(name##_ll, T, size, k, false, false)
+#define PRODUCTS(name, T, S, size, k)                                          \
+    PRODUCT(name##_kk, T, S, size, k, true, true)                              \
+    PRODUCT(name##_kl, T, S, size, k, true, false)                             \
+    PRODUCT(name##_lk, T, S, size, k, false, true)                             \
+    PRODUCT(name##_ll, T, S, size, k, false, false)
 
-PRODUCTS(pst_product_large, float, PST_CUDA_TILE_LARGE, PST_CUDA_TILE_LARGE_K)
-PRODUCTS(pst_product_small, float, PST_CUDA_TILE_SMALL, PST_CUDA_TILE_SMALL_K)
-PRODUCTS(pst_product_f64, double, PST_CUDA_TILE_F64, PST_CUDA_TILE_F64_K)
+PRODUCTS(pst_product_large, float, float, PST_CUDA_TILE_LARGE,
+         PST_CUDA_TILE_LARGE_K)
+PRODUCTS(pst_product_small, float, float, PST_CUDA_TILE_SMALL,
+         PST_CUDA_TILE_SMALL_K)
+PRODUCTS(pst_product_f64, double, double, PST_CUDA_TILE_F64,
+         PST_CUDA_TILE_F64_K)
+PRODUCTS(pst_product_16bit, float, uint16_t, PST_CUDA_TILE_SMALL,
+         PST_CUDA_TILE_SMALL_K)
 
 PST_CUDA_KERNEL(pst_product_end_f32, struct pst_cuda_product)
 {
-    product_end<float>(p);
+    product_end<float, float>(p);
 }
 
 PST_CUDA_KERNEL(pst_product_end_f64, struct pst_cuda_product)
 {
-    product_end<double>(p);
+    product_end<double, double>(p);
+}
+
+PST_CUDA_KERNEL(pst_product_end_16bit, struct pst_cuda_product)
+{
+    product_end<float, uint16_t>(p);
 }
 
 /* --- column sums ---------------------------------------------------------- */

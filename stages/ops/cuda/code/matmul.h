@@ -43,6 +43,9 @@ struct pst_cuda_product {
     double alpha, beta;
     uint32_t accumulate; /* true: the result is added to `out` */
     uint32_t vector;     /* 16 bytes of out or partial may be written at once */
+    /* enum pst_cuda_type: of a and b; of c and out. Only kernels for 16-bit
+     * operands read them; their sums and `partial` are f32. */
+    uint32_t in, to;
 };
 
 /* Threads of a block that add different rows of the same columns. */
