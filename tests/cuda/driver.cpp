@@ -25,10 +25,17 @@
 #include <time.h>
 #include <vector>
 
-enum { OK = 0, INVALID = 1, NO_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600,
-       LOST = 700 };
+enum {
+    OK = 0,
+    INVALID = 1,
+    NO_MEMORY = 2,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    LOST = 700
+};
 
-namespace {
+namespace
+{
 
 struct event {
     uint64_t given = 0, passed = 0; /* records enqueued, and those done */
@@ -48,6 +55,7 @@ struct stream {
 std::mutex lock;
 std::vector<stream *> streams;
 std::map<uint64_t, size_t> allocated;
+std::map<void *, unsigned> shared_of; /* what cuFuncSetAttribute allows */
 uint64_t random_state = 1, fail_at = 0, calls = 0;
 size_t memory = (size_t)4096 << 20, used = 0;
 bool lost = false, open_memory = false;
@@ -407,20 +415,31 @@ int cuModuleGetFunction(void **function, void *, const char *name)
     return *function != NULL ? OK : NOT_FOUND;
 }
 
+int cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    GUARD;
+    if (attribute != 8 || value < 0 || value > 99 << 10)
+        return INVALID;
+    shared_of[function] = (unsigned)value;
+    return OK;
+}
+
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y,
                    unsigned grid_z, unsigned block_x, unsigned block_y,
-                   unsigned block_z, unsigned, void *s, void **params, void **)
+                   unsigned block_z, unsigned shared, void *s, void **params,
+                   void **)
 {
     const auto *kernel = (const struct emu_kernel *)function;
 
     GUARD;
     if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_y > 65535 ||
-        grid_z > 65535 || block_x * block_y * block_z > 1024)
+        grid_z > 65535 || block_x * block_y * block_z > 1024 ||
+        shared > (shared_of.count(function) ? shared_of[function] : 48 << 10))
         return INVALID;
     const std::string copy((const char *)params[0], kernel->size);
     give(s, [=] {
         emu_launch(kernel, copy.data(), {grid_x, grid_y, grid_z},
-                   {block_x, block_y, block_z});
+                   {block_x, block_y, block_z}, shared);
     });
     return OK;
 }

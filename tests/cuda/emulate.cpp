@@ -26,7 +26,7 @@ thread_local struct emu_dim threadIdx, blockIdx, blockDim, gridDim;
 enum state { READY, IN_WARP, IN_BLOCK, DONE };
 
 /* Copies that a thread has begun. */
-#define MOST_COPIES 32
+#define MOST_COPIES 160
 struct copy {
     void *to;
     const void *from;
@@ -49,6 +49,7 @@ static thread_local struct {
     unsigned n, now; /* threads of the block; the one that runs */
     void *sp;        /* stack pointer of the scheduler */
     unsigned char *stacks;
+    void *memory; /* shared memory whose size the launch gives */
     uint64_t lanes[MOST_THREADS];
     /* The scheduler's stack: ASan's fake stack; its lowest address and size. */
     void *fake;
@@ -206,7 +207,7 @@ static void run_block(void)
 }
 
 void emu_launch(const struct emu_kernel *kernel, const void *params,
-                struct emu_dim grid, struct emu_dim block)
+                struct emu_dim grid, struct emu_dim block, unsigned shared)
 {
     emu.n = block.x * block.y * block.z;
     if (emu.n == 0 || emu.n > MOST_THREADS) {
@@ -219,14 +220,27 @@ void emu_launch(const struct emu_kernel *kernel, const void *params,
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (emu.stacks == MAP_FAILED)
         abort();
+    emu.memory =
+        shared == 0 ? NULL : aligned_alloc(16, (shared + 15) / 16 * 16);
+    if (shared > 0 && emu.memory == NULL)
+        abort();
     emu.kernel = kernel;
     emu.params = params;
     gridDim = grid;
     blockDim = block;
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+                if (shared > 0) /* NaN */
+                    memset(emu.memory, 0xff, shared);
                 run_block();
+            }
+    free(emu.memory);
+}
+
+void *emu_memory(void)
+{
+    return emu.memory;
 }
 
 void emu_sync_block(void)

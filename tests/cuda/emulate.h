@@ -30,7 +30,9 @@ const struct emu_kernel *emu_find(const char *name);
 /* Runs all blocks. Aborts, with a message, if threads wait for a barrier that
  * others do not reach. */
 void emu_launch(const struct emu_kernel *kernel, const void *params,
-                struct emu_dim grid, struct emu_dim block);
+                struct emu_dim grid, struct emu_dim block, unsigned shared);
+/* Returns the `shared` bytes of the launch, which blocks may use. */
+void *emu_memory(void);
 
 void emu_sync_block(void);
 void emu_sync_warp(void);

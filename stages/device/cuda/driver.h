@@ -21,6 +21,8 @@ struct pst_cuda_driver {
 #define PST_CUDA_ATTR_SMS   16  /* multiprocessors */
 #define PST_CUDA_ATTR_MAJOR 75  /* compute capability */
 #define PST_CUDA_ATTR_MINOR 76
+/* Bytes of shared memory that launches may give a kernel. */
+#define PST_CUDA_FUNCTION_SHARED 8
 /* CU_STREAM_NON_BLOCKING: the stream does not wait for the default stream. */
 #define PST_CUDA_STREAM_NO_DEFAULT 1
 /* Lowest version of the driver, as cuDriverGetVersion returns it: 12.0, unless

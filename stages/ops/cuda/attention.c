@@ -7,22 +7,33 @@
 #include "stages/ops/cuda/code/attention.h"
 #include "stages/ops/cuda/kernels.h"
 
-/* Kernels for f32 and for 16 bits, and rows (query rows or keys) of their
- * tiles, for operands of up to PST_CUDA_SDPA_NARROW columns and of more. */
+/* Kernels, rows of their tiles on both sides (query rows or keys), and their
+ * shared memory if its size is chosen here; for operands of up to
+ * PST_CUDA_SDPA_NARROW columns and of more, in f32 and in 16 bits. */
 enum { ROWS, QUERY_GRAD, KEY_GRAD };
+#define TILE(rows, cols) PST_CUDA_SDPA_BYTES(rows, cols)
 static const struct {
-    enum pst_cuda_fn fn[2];
+    enum pst_cuda_fn fn;
     int64_t side;
-} kernels[][2] = {
-#define BOTH(name)                                                             \
-    {                                                                          \
-        PST_FN_pst_##name##_f32, PST_FN_pst_##name##_16                        \
-    }
-    [ROWS] = {{BOTH(sdpa_64), 64}, {BOTH(sdpa_128), 32}},
-    [QUERY_GRAD] = {{BOTH(sdpa_query_grad_64), 32},
-                    {BOTH(sdpa_query_grad_128), 16}},
-    [KEY_GRAD] = {{BOTH(sdpa_key_grad_64), 32}, {BOTH(sdpa_key_grad_128), 16}},
-#undef BOTH
+    unsigned bytes;
+} kernels[][2][2] = {
+    /* q, k, v and the probabilities */
+    [ROWS] = {{{PST_FN_pst_sdpa_f32_64, 64, 3 * TILE(64, 64) + TILE(64, 64)},
+               {PST_FN_pst_sdpa_f32_128, 64,
+                TILE(64, 128) + 2 * TILE(32, 128) + TILE(64, 32)}},
+              {{PST_FN_pst_sdpa_64_16, 64, 0},
+               {PST_FN_pst_sdpa_128_16, 32, 0}}},
+    /* q, g, k, v and the gradients of the scores */
+    [QUERY_GRAD] = {{{PST_FN_pst_sdpa_query_grad_f32_64, 64, 5 * TILE(64, 64)},
+                     {PST_FN_pst_sdpa_query_grad_f32_128, 32,
+                      4 * TILE(32, 128) + TILE(32, 32)}},
+                    {{PST_FN_pst_sdpa_query_grad_64_16, 32, 0},
+                     {PST_FN_pst_sdpa_query_grad_128_16, 16, 0}}},
+    [KEY_GRAD] = {{{PST_FN_pst_sdpa_key_grad_f32_64, 64, 5 * TILE(64, 64)},
+                   {PST_FN_pst_sdpa_key_grad_f32_128, 32,
+                    4 * TILE(32, 128) + TILE(32, 32)}},
+                  {{PST_FN_pst_sdpa_key_grad_64_16, 32, 0},
+                   {PST_FN_pst_sdpa_key_grad_128_16, 16, 0}}},
 };
 
 static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
@@ -80,12 +91,13 @@ static void launch_tiles(const struct pst_call *c, unsigned kernel, int64_t n,
                          int64_t batches, struct pst_cuda_sdpa *p)
 {
     const unsigned wide = PST_MAX(p->e, p->ev) > PST_CUDA_SDPA_NARROW;
-    const int64_t side = kernels[kernel][wide].side;
+    const bool half = p->type != PST_CUDA_F32;
+    const int64_t side = kernels[kernel][half][wide].side;
 
     p->tiles = (int32_t)((n + side - 1) / side);
-    pst_cuda_launch(c->stream,
-                    kernels[kernel][wide].fn[p->type != PST_CUDA_F32],
-                    (int64_t)p->tiles * batches, 1, p);
+    pst_cuda_launch_shared(c->stream, kernels[kernel][half][wide].fn,
+                           (int64_t)p->tiles * batches,
+                           kernels[kernel][half][wide].bytes, p);
 }
 
 static void forward_run(const struct pst_call *c)

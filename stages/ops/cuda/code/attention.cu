@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Attention in tiles, with scores that exist only in a block. Gradients are
- * computed by two kernels, without atomics: one goes through the keys of a tile
- * of query rows, first for their statistics, then for dq; the other through the
- * query rows of a tile of keys, for dk and dv.
+ * Attention of 16 bits in tiles, with scores that exist only in a block.
+ * Gradients are computed by two kernels, without atomics: one goes through the
+ * keys of a tile of query rows, first for their statistics, then for dq; the
+ * other through the query rows of a tile of keys, for dk and dv.
  */
 #include "stages/ops/cuda/code/attention.cuh"
 
@@ -119,19 +119,9 @@ PST_DEVICE void sdpa_forward(const struct pst_cuda_sdpa &p)
                         p.type);
 }
 
-PST_CUDA_KERNEL_TWO(pst_sdpa_64_f32, struct pst_cuda_sdpa)
-{
-    sdpa_forward<pst_reals_f32, PST_CUDA_SDPA_NARROW, 4>(p);
-}
-
 PST_CUDA_KERNEL_TWO(pst_sdpa_64_16, struct pst_cuda_sdpa)
 {
     sdpa_forward<pst_reals_16, PST_CUDA_SDPA_NARROW, 4>(p);
-}
-
-PST_CUDA_KERNEL_TWO(pst_sdpa_128_f32, struct pst_cuda_sdpa)
-{
-    sdpa_forward<pst_reals_f32, PST_CUDA_SDPA_WIDE, 2>(p);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_128_16, struct pst_cuda_sdpa)
@@ -225,23 +215,6 @@ PST_DEVICE void sdpa_store_scores(const struct pst_cuda_sdpa &p,
                      tile[r * (SDPA_KEYS + SDPA_PAD) + x - first]);
 }
 
-/* Clears the gradients of the scores of keys that no row of the tile attends
- * to. */
-template <class E, int R>
-PST_DEVICE void sdpa_clear_scores(const struct pst_cuda_sdpa &p, int64_t i,
-                                  int top, int first)
-{
-    const int n = p.s - first;
-
-    for (int64_t at = threadIdx.x; n > 0 && at < (int64_t)SDPA_SIDE * R * n;
-         at += PST_CUDA_BLOCK) {
-        const int r = (int)(at / n), x = (int)(at % n);
-
-        if (top + r < p.l)
-            E::store(p.type, p.ds, (i * p.l + top + r) * p.s + first + x, 0.0f);
-    }
-}
-
 template <class E, int D, int R>
 PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
 {
@@ -297,19 +270,9 @@ PST_DEVICE void sdpa_query_grad(const struct pst_cuda_sdpa &p)
                         p.type);
 }
 
-PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_64_f32, struct pst_cuda_sdpa)
-{
-    sdpa_query_grad<pst_reals_f32, PST_CUDA_SDPA_NARROW, 2>(p);
-}
-
 PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_64_16, struct pst_cuda_sdpa)
 {
     sdpa_query_grad<pst_reals_16, PST_CUDA_SDPA_NARROW, 2>(p);
-}
-
-PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_128_f32, struct pst_cuda_sdpa)
-{
-    sdpa_query_grad<pst_reals_f32, PST_CUDA_SDPA_WIDE, 1>(p);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_128_16, struct pst_cuda_sdpa)
@@ -411,19 +374,9 @@ PST_DEVICE void sdpa_key_grad(const struct pst_cuda_sdpa &p)
                         p.type);
 }
 
-PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_64_f32, struct pst_cuda_sdpa)
-{
-    sdpa_key_grad<pst_reals_f32, PST_CUDA_SDPA_NARROW, 2>(p);
-}
-
 PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_64_16, struct pst_cuda_sdpa)
 {
     sdpa_key_grad<pst_reals_16, PST_CUDA_SDPA_NARROW, 2>(p);
-}
-
-PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_128_f32, struct pst_cuda_sdpa)
-{
-    sdpa_key_grad<pst_reals_f32, PST_CUDA_SDPA_WIDE, 1>(p);
 }
 
 PST_CUDA_KERNEL_TWO(pst_sdpa_key_grad_128_16, struct pst_cuda_sdpa)

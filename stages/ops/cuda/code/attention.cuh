@@ -199,4 +199,21 @@ PST_DEVICE int sdpa_keys(const struct pst_cuda_sdpa &p, int end)
     return p.causal && end < p.s ? end : p.s;
 }
 
+/* Clears the gradients of the scores of keys that no row of the tile attends
+ * to. */
+template <class E, int R>
+PST_DEVICE void sdpa_clear_scores(const struct pst_cuda_sdpa &p, int64_t i,
+                                  int top, int first)
+{
+    const int n = p.s - first;
+
+    for (int64_t at = threadIdx.x; n > 0 && at < (int64_t)SDPA_SIDE * R * n;
+         at += PST_CUDA_BLOCK) {
+        const int r = (int)(at / n), x = (int)(at % n);
+
+        if (top + r < p.l)
+            E::store(p.type, p.ds, (i * p.l + top + r) * p.s + first + x, 0.0f);
+    }
+}
+
 #endif

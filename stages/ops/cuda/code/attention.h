@@ -14,6 +14,10 @@
  * and sum(p dp). */
 #define PST_CUDA_SDPA_STATS 3
 
+/* Bytes of a tile of rows of `cols` floats, in the shared memory of the kernels
+ * of sdpa_f32.cu. */
+#define PST_CUDA_SDPA_BYTES(rows, cols) (4 * (rows) * ((cols) + 4))
+
 struct pst_cuda_sdpa_operand {
     const void *x;
     /* strides in elements; 0: broadcast */

@@ -3,3 +3,4 @@
 #include "stages/ops/cuda/code/attention.cu"
 #include "stages/ops/cuda/code/conv.cu"
 #include "stages/ops/cuda/code/matmul.cu"
+#include "stages/ops/cuda/code/sdpa_f32.cu"
