@@ -34,7 +34,7 @@ forget_options() {
     case $name in
       PENSTOCK_PYTHON | PENSTOCK_MESON | PENSTOCK_JAX) ;; # for these scripts
       PENSTOCK_SHADOW* | PENSTOCK_FAULT* | PENSTOCK_GATE | PENSTOCK_LIBCUDA | \
-        PENSTOCK_TEST_CUDA*) ;; # options of tests
+        PENSTOCK_LIBCUBLASLT | PENSTOCK_TEST_CU*) ;; # options of tests
       PENSTOCK_DEVICE) # kept only for tests: shadow, or the tests' driver
         [ "$PENSTOCK_DEVICE" = shadow ] || [ -n "${PENSTOCK_LIBCUDA:-}" ] ||
           unset "$name" ;;

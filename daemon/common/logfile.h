@@ -26,7 +26,7 @@
     X(LISTENING, "listening", "info", "socket=")                               \
     X(STATE, "state", "info", "from= to=")                                     \
     X(PLAN_LOADED, "plan_loaded", "info",                                      \
-      "plan= digest= stages= params= device=; of this process")                \
+      "plan= digest= stages= params= device= products=; of this process")      \
     X(MEASURED, "measured", "info",                                            \
       "f32_gflops= bf16_gflops= seconds= path= text=; the rates of a core, "   \
       "measured once for --dtype bf16 and kept in path, or why not: text")     \

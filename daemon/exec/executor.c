@@ -155,6 +155,8 @@ static void emit_plan(struct pstd_executor *w)
     pstd_note_int(&note, "stages", (int64_t)w->plan->stages.n);
     pstd_note_int(&note, "params", (int64_t)w->plan->params.n);
     pstd_note_text(&note, "device", device);
+    if (w->device->products != NULL)
+        pstd_note_text(&note, "products", w->device->products());
     pstd_mailbox_post(w->mailbox, &note, true);
 }
 

@@ -183,6 +183,9 @@ struct pst_device {
      * launch copies their operands to the host and the results back. NULL:
      * none. */
     const struct pst_device *fallback;
+    /* Returns the library that computes matmuls, in words, or why there is
+     * none. The member may be NULL. */
+    const char *(*products)(void);
     /* Returns a kernel that is better for 16-bit operands than the reference,
      * the last of `kernels`, or NULL. May set call->inner. The member may be
      * NULL. */

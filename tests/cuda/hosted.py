@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that operators without a kernel on the GPU run on the host, and are
-reported.
+reported, and that the library of matmuls is named.
 
-usage: hosted.py PENSTOCK MODEL    PENSTOCK_LIBCUDA: the driver of the tests
+usage: hosted.py PENSTOCK MODEL [LIBRARY]
+
+PENSTOCK_LIBCUDA is the driver of the tests, LIBRARY their cuBLASLt.
 
 MODEL is cube.pt2, which has such operators. `plan` lists them without a GPU,
 `run` warns of them and logs the same numbers, and --no-fallback refuses them.
@@ -24,6 +26,7 @@ TEXT = "has no kernel for"
 
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
+    library = sys.argv[3] if len(sys.argv) > 3 else None
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
 
@@ -66,6 +69,33 @@ def main():
         for field in "calls", "bytes":
             assert f" {field}={planned['hosted_' + field]} " in lines[0], (
                 lines, planned)
+        # The log and the errors name the library of matmuls.
+        lines = [x for x in open(f"{folder}/log/rank-0.log", encoding="utf-8")
+                 if " event=plan_loaded " in x]
+        assert "cuBLASLt is not used" in lines[0], lines
+        if library:
+            said = call(*words, "--device", "cuda", "--log-dir", "log2",
+                        PENSTOCK_LIBCUBLASLT=library)
+            lines = [x for x in open(f"{folder}/log2/rank-0.log",
+                                     encoding="utf-8")
+                     if " event=plan_loaded " in x]
+            assert f"cuBLASLt 13.1.2 ({library})" in lines[0], lines
+            for value, text in (
+                    ("/nowhere", "PENSTOCK_LIBCUBLASLT=/nowhere: there is no"),
+                    (folder, f"PENSTOCK_LIBCUBLASLT={folder}: there is no")):
+                said = call(*words, "--device", "cuda", code=65,
+                            PENSTOCK_LIBCUBLASLT=value)
+                assert text in said.stderr, said
+            said = call(*words, "--device", "cuda", code=65,
+                        PENSTOCK_LIBCUBLASLT=library,
+                        PENSTOCK_TEST_CUBLASLT="cublasLtCreate:14")
+            assert "cublasLtCreate: CUBLAS_STATUS_INTERNAL" in said.stderr, said
+            # In Python's site-packages, and with a matmul that fails.
+            os.makedirs(f"{folder}/site/nvidia/cu13/lib")
+            os.symlink(library, f"{folder}/site/nvidia/cu13/lib/"
+                                "libcublasLt.so.13")
+            call(*words, "--device", "cuda",
+                 PENSTOCK_LIBCUBLASLT=f"{folder}/site")
         said = call(*words, "--device", "cpu", "--no-fallback")
         assert TEXT not in said.stderr, said
     print("ok")

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "stages/base/str.h"
+#include "stages/device/cuda/cublaslt.h"
 #include "stages/ops/cuda/cuda.h"
 
 #define GIB 1073741824.0
@@ -20,6 +21,25 @@ static bool has_node(const struct pstctl_doctor *d)
     return found;
 }
 
+/* Adds a finding about the library of matmuls. */
+static void check_library(struct pstctl_doctor *d)
+{
+    const struct pst_cublaslt *library = NULL;
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (pst_cublaslt_open(&library, &diag) == PST_OK && library != NULL)
+        pstctl_add_finding(d, PSTCTL_NOTE,
+                           "PENSTOCK_LIBCUBLASLT=none leaves it out",
+                           "matmuls on GPUs use %s", pst_cublaslt_text());
+    else
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "install NVIDIA's package nvidia-cublas, or set "
+            "PENSTOCK_LIBCUBLASLT; without the library matmuls take longer",
+            "%s", pst_cublaslt_text());
+}
+
 /* Adds a finding for each GPU; none on a host without GPUs. */
 void pstctl_check_gpus(struct pstctl_doctor *d)
 {
@@ -33,6 +53,8 @@ void pstctl_check_gpus(struct pstctl_doctor *d)
                 d, PSTCTL_NOTE, "ranks use it with --device cuda",
                 "GPU %u: %s, %.1f of %.1f GiB free", i, info.name,
                 (double)info.free / GIB, (double)info.size / GIB);
+            if (i + 1 >= info.number)
+                check_library(d);
             continue;
         }
         if (has_node(d) || i > 0)

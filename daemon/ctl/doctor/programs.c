@@ -186,7 +186,7 @@ static bool is_option(const char *name, size_t len)
 
 static void check_environment(struct pstctl_doctor *d)
 {
-    static const char *const own[] = {"PENSTOCK_FAULT", "PENSTOCK_TEST_CUDA",
+    static const char *const own[] = {"PENSTOCK_FAULT", "PENSTOCK_TEST_CU",
                                       "PENSTOCK_SHADOW", "PENSTOCK_LIBCUDA",
                                       "PENSTOCK_GATE"};
 
@@ -194,7 +194,8 @@ static void check_environment(struct pstctl_doctor *d)
         const size_t n = strcspn(*at, "=");
         bool known = false;
 
-        if (strncmp(*at, "PENSTOCK_", 9) != 0)
+        if (strncmp(*at, "PENSTOCK_", 9) != 0 ||
+            strncmp(*at, "PENSTOCK_LIBCUBLASLT=", 21) == 0) /* see gpus.c */
             continue;
         for (size_t i = 0; i < PST_COUNT(own); i++)
             known = known || strncmp(*at, own[i], strlen(own[i])) == 0;
