@@ -212,8 +212,9 @@ static uint64_t calls_of(const struct example *e, enum pst_dtype dtype)
     if (getenv("PENSTOCK_LIBCUBLASLT") == NULL || dtype == PST_F64 ||
         e->k == 0 || (e->a == STEPS && !vector) || (e->b == STEPS && !vector))
         return 0;
-    if (e->beta == 0.0 || (e->c == BIAS && e->beta == 1.0))
-        return 1;
+    if (e->beta == 0.0 || (e->c == BIAS && e->beta == 1.0) ||
+        (e->c == ROWS && e->beta == 1.0 && e->m == 1 && e->batch == 1))
+        return 1; /* without c, or with a bias */
     return !e->accumulate && (e->c == ROWS || e->c == GAPS || e->c == SHIFTED);
 }
 
@@ -244,7 +245,12 @@ static void check_types(const struct example *e, enum pst_dtype dtype,
         memset(t[0].memory, 0xff, t[0].size);
     run(&pst_op_baddbmm, &call, t, 4);
     compare(e, t, &was, tolerance);
-    assert_int_equal(library_calls() - before, calls_of(e, dtype));
+    if (library_calls() - before != calls_of(e, dtype))
+        fail_msg("%lld x (%lld, %lld, %lld), layouts %d %d %d: %d calls of the "
+                 "library",
+                 (long long)e->batch, (long long)e->m, (long long)e->n,
+                 (long long)e->k, e->a, e->b, e->c,
+                 (int)(library_calls() - before));
     for (unsigned i = 0; i < 4; i++)
         free(t[i].memory);
     free(was.memory);
@@ -294,11 +300,15 @@ static void products(void **state)
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(examples); i++) {
-        check(&examples[i], PST_F32);
-        check(&examples[i], PST_F64);
-        check(&examples[i], PST_BF16);
-        check(&examples[i], PST_F16);
-        check_types(&examples[i], PST_BF16, PST_F32);
+        const struct example *e = &examples[i];
+
+        check(e, PST_F32);
+        check(e, PST_F64);
+        if (e->batch * e->m * e->n * e->k > 2000000)
+            continue; /* those for large tiles, which 16 bits do not have */
+        check(e, PST_BF16);
+        check(e, PST_F16);
+        check_types(e, PST_BF16, PST_F32);
     }
 }
 
