@@ -22,7 +22,8 @@ def doctor(job):
     lines = job.penstock("doctor", code=None).splitlines()
     found = [line.split(": ", 1)[1] for line in lines if "GPU" in line]
     job.row("doctor", found[0] if found else "finds no GPU",
-            note="; ".join(line for line in lines if line.startswith("fault")),
+            note="; ".join(line for line in lines if line.startswith("fault")
+                           or "cuBLASLt" in line),
             failed=not found)
 
 

@@ -13,6 +13,7 @@ import argparse
 import collections
 import importlib
 import importlib.util
+import glob
 import json
 import os
 import platform
@@ -59,6 +60,15 @@ MORE = [
 ]
 
 
+def site_with_library():
+    """Returns the folder of Python's packages that has PyTorch's cuBLASLt, so
+    that both use the same one; None if there is none."""
+    for path in sys.path:
+        if glob.glob(f"{path}/nvidia/*/lib/libcublasLt.so.1[23]"):
+            return path
+    return None
+
+
 class Job:
     """The state that all parts share. Parts are processes, so they append
     their rows to a file."""
@@ -73,6 +83,9 @@ class Job:
         self.env = dict(os.environ, OPENBLAS_NUM_THREADS="1",
                         PST_GOLDEN=os.path.join(pack, "golden"),
                         PATH=f"{self.bin}:{os.environ['PATH']}")
+        site = site_with_library()
+        if site and not self.tiny and "PENSTOCK_LIBCUBLASLT" not in os.environ:
+            self.env["PENSTOCK_LIBCUBLASLT"] = site
         if os.path.isdir(f"{pack}/share/openmpi"):
             old = os.environ.get("LD_LIBRARY_PATH")
             self.env.update(

@@ -224,11 +224,12 @@ def memory(job):
 class Kernels:
     """A process of time-kernels, which times single kernels on the GPU."""
 
-    def __init__(self, job, mib):
+    def __init__(self, job, mib, **env):
         self.runs = 1 if job.tiny else RUNS
         self.process = subprocess.Popen(
             [f"{job.bin}/time-kernels", str(mib)], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env=job.env, cwd=job.work)
+            stdout=subprocess.PIPE, text=True, env={**job.env, **env},
+            cwd=job.work)
 
     def times(self, text):
         """Returns the name of the kernel and the milliseconds of each of its
@@ -280,21 +281,28 @@ def alternate(device, kernels, texts, run):
 
 
 def products(job):
+    """Measures matmuls with cuBLASLt and, for the notes, with our kernels."""
     import torch
     from torch.nn import functional as F
     torch.backends.cuda.matmul.allow_tf32 = False
     device, kernels = job.torch_device(), Kernels(job, 2048)
-    for m, k, n in [(40, 24, 33), (8, 64, 9)] if job.tiny else PRODUCTS:
-        a = torch.randn(m, k, device=device)
-        b = torch.randn(n, k, device=device)
-        text = (f"input %x: F[{m}, {k}]; input %w: F[{n}, {k}]; "
+    ours_alone = Kernels(job, 2048, PENSTOCK_LIBCUBLASLT="none")
+    sizes = [(40, 24, 33), (8, 64, 9)] if job.tiny else PRODUCTS
+    for m, k, n, name in [(*x, y) for y in ("f32", "bf16") for x in sizes]:
+        dtype = torch.bfloat16 if name == "bf16" else torch.float32
+        a = torch.randn(m, k, device=device, dtype=dtype)
+        b = torch.randn(n, k, device=device, dtype=dtype)
+        text = (f"input %x: {name}[{m}, {k}]; input %w: {name}[{n}, {k}]; "
                 "%r = aten.linear.default(%x, %w)")
-        ours, theirs, name = alternate(device, kernels, [text],
+        ours, theirs, used = alternate(device, kernels, [text],
                                        lambda x=a, w=b: F.linear(x, w))
+        alone = median(ours_alone.times(text)[1])
         flop = 2e-9 * m * k * n
-        job.row(f"product {m} x {k} x {n} f32", f"{flop / ours:.4g} TFLOP/s",
-                f"{flop / theirs:.4g}", f"{theirs / ours:.2f}",
-                "at least .97", name)
+        job.row(f"product {m} x {k} x {n} {name}",
+                f"{flop / ours:.4g} TFLOP/s", f"{flop / theirs:.4g}",
+                f"{theirs / ours:.2f}", "at least .97",
+                f"{used}; without cuBLASLt {flop / alone:.4g} TFLOP/s")
+    ours_alone.close()
     kernels.close()
 
 

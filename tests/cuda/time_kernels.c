@@ -5,10 +5,10 @@
  *     time-kernels MIB    MIB: memory for operands and results
  *
  * Reads lines "RUNS TEXT". TEXT is a graph in the format of
- * tests/ops/samples/sample.h, whose last node is timed; its inputs are f32 and
- * random. Prints for each line the name of the kernel, or "none" if the device
- * has no kernel for the node, and the milliseconds of each run between two
- * events of the device.
+ * tests/ops/samples/sample.h, whose last node is timed; its inputs are f32 or
+ * of 16 bits, and random. Prints for each line the name of the kernel, or
+ * "none" if the device has no kernel for the node, and the milliseconds of each
+ * run between two events of the device.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -41,14 +41,14 @@ static void *alloc_on_device(size_t size)
     return ret;
 }
 
-/* Fills x with random numbers from -1 to 1. */
-static void fill(float *x, size_t n)
+/* Fills x, n elements, with random numbers from -1 to 1. */
+static void fill(enum pst_dtype dtype, void *x, int64_t n)
 {
     uint64_t state = 1;
 
-    for (size_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        x[i] = (float)(state >> 40) * 0x1p-23F - 1.0F;
+        pst_store_f64(dtype, x, i, (double)(state >> 40) * 0x1p-23 - 1.0);
     }
 }
 
@@ -57,7 +57,8 @@ static void *alloc_input(const struct pst_meta *meta)
     const size_t size = pst_meta_span(meta);
     void *ret = alloc_on_device(size);
 
-    fill(pst_device_host(&memory, ret), size / sizeof(float));
+    fill(meta->dtype, pst_device_host(&memory, ret),
+         (int64_t)(size / pst_dtype_size(meta->dtype)));
     pst_device_push(&memory, ret, size);
     return ret;
 }
