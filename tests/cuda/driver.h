@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_CUDA_DRIVER_H
 #define PENSTOCK_TESTS_CUDA_DRIVER_H
-/* What a library over the CUDA driver of the tests needs from it. */
+/* Functions of the CUDA driver of the tests for a library over it. */
 #include <functional>
 
 /* Enqueues work in a stream. Device memory is accessible while it runs. Returns

@@ -11,9 +11,9 @@ driver (PENSTOCK_LIBCUDA) all sizes are tiny.
 """
 import argparse
 import collections
+import glob
 import importlib
 import importlib.util
-import glob
 import json
 import os
 import platform
