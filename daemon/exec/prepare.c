@@ -180,25 +180,29 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     return status;
 }
 
-/* Returns the number of rows that the steps before a resume drew, from the
- * position in the data, since their batches may have had other sizes. rows: of
- * a pass over the data; each: of a step with the first number of microbatches.
- * If the position is unknown, or the data have several sources, those steps are
- * assumed to have had the batches of this run. */
-static double drawn_rows(const struct pstd_session *s, uint64_t rows,
-                         uint64_t each)
+/* Returns the number of rows in the steps before a resume, from the position in
+ * the data, since their batches may have had other sizes. Rows that a rollback
+ * has left out are in none of them. rows: of a pass over the data; each: of a
+ * step with the first number of microbatches. If the position is unknown, or
+ * the data have several sources, those steps are assumed to have had the
+ * batches of this run. */
+static double used_rows(const struct pstd_session *s, uint64_t rows,
+                        uint64_t each)
 {
     const struct pst_data_place *was = &s->drawn;
     struct pst_data_place is;
-    double pass;
+    double each_row, pass; /* rows or tokens */
 
     if (!was->known || was->n != 1 || !pst_data_place(s->data, 0, &is) ||
         was->tokens != is.tokens || is.step == 0)
         return pstd_ramp_sum(&s->config.microbatches, 0, s->before) /
                s->counts[0] * (double)each;
-    pass = (double)rows * (double)is.step / (double)each;
-    return (double)rows * ((double)was->sources[0].pass +
-                           fmin((double)was->sources[0].at / pass, 1));
+    each_row = (double)is.step / (double)each;
+    pass = (double)rows * each_row;
+    return fmax((double)rows * ((double)was->sources[0].pass +
+                                fmin((double)was->sources[0].at / pass, 1)) -
+                    (double)was->left_out / each_row,
+                0);
 }
 
 /* Returns the number of steps for --epochs passes over the data: the steps
@@ -220,7 +224,7 @@ static enum pst_status count_epochs(const struct pstd_session *s,
     /* A little less, so that rounding errors do not add a step. */
     left = s->config.epochs * (double)rows * (1 - 1e-12);
     if (s->before > 0)
-        left -= drawn_rows(s, rows, each) * (1 + 1e-12);
+        left -= used_rows(s, rows, each) * (1 + 1e-12);
     steps =
         (double)s->before + pstd_ramp_steps(&s->config.microbatches, s->before,
                                             left / (double)each * s->counts[0]);

@@ -226,23 +226,26 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
     return pstd_agree_status(s->w, status, diag);
 }
 
-/* COLLECTIVE. Moves the data to `from`, the step stays. */
+/* COLLECTIVE. Moves the data to `skip_to`, unless NULL; the step stays. */
 static enum pst_status skip_data(struct pstd_session *s,
-                                 const struct pst_data_place *from,
+                                 const struct pst_data_place *skip_to,
                                  struct pst_diag *diag)
 {
-    return from != NULL
-               ? pstd_agree_status(s->w, pstd_ramp_begin(s, from, diag), diag)
+    const struct pst_data_place place = pstd_session_place(s);
+
+    return skip_to != NULL
+               ? pstd_agree_status(
+                     s->w, pstd_ramp_begin(s, &place, skip_to, diag), diag)
                : PST_OK;
 }
 
 /* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
  * current model, or none that can be read, repeats the step instead: a failed
- * step leaves the state as it was. from: NULL, or the position at which the
- * data continue. */
+ * step leaves the state as it was. skip_to: NULL on all ranks, or the position
+ * at which the data continue. */
 static enum pst_status roll_back(struct pstd_session *s,
                                  const struct pstd_numbers *by, uint64_t failed,
-                                 const struct pst_data_place *from,
+                                 const struct pst_data_place *skip_to,
                                  const char *why, struct pst_diag *diag)
 {
     const char *remark = s->good == UINT64_MAX ? "there is no checkpoint yet"
@@ -255,7 +258,7 @@ static enum pst_status roll_back(struct pstd_session *s,
     if (remark == NULL) {
         bool begun = false;
         const enum pst_status status =
-            pstd_session_roll_back(s, from, &begun, diag);
+            pstd_session_roll_back(s, skip_to, &begun, diag);
 
         if (status == PST_OK) {
             pstd_steps_drop_after(&s->history, s->step);
@@ -270,7 +273,7 @@ static enum pst_status roll_back(struct pstd_session *s,
     (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
                    remark);
     pstd_report_skip(s, PSTD_EVENT_ROLLED_BACK, by, failed, text);
-    return skip_data(s, from, diag);
+    return skip_data(s, skip_to, diag);
 }
 
 /* Returns the position in the data after a step, counted from 1, that was not

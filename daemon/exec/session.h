@@ -214,12 +214,12 @@ enum pst_status pstd_session_set_newer_aside(
     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the position of the next step in the data. */
 struct pst_data_place pstd_session_place(const struct pstd_session *s);
-/* COLLECTIVE. Returns to the newest good checkpoint of the run. from: NULL, or
- * the position at which the data continue instead of the checkpoint's.
- * *ret_begun: a failure has left the state undefined on some rank; otherwise it
- * is as before. */
+/* COLLECTIVE. Returns to the newest good checkpoint of the run. skip_to: NULL,
+ * or the later position at which the data continue instead of the checkpoint's
+ * (pst_data_skip). *ret_begun: a failure has left the state undefined on some
+ * rank; otherwise it is as before. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
-                                       const struct pst_data_place *from,
+                                       const struct pst_data_place *skip_to,
                                        bool *ret_begun,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* Emits an event about a checkpoint in a folder. */

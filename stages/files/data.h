@@ -126,6 +126,15 @@ enum pst_status pst_data_begin(struct pst_data *data, uint64_t step,
                                const struct pst_data_place *place,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Makes this step, which would begin at the position `from`, begin at the later
+ * position `to` of this run; samples between them are left out, and are added
+ * to the position's `left_out`. If `to` is unknown, the step begins at `from`.
+ * Not thread safe with pst_data_fill. */
+enum pst_status pst_data_skip(struct pst_data *data, uint64_t step,
+                              const struct pst_data_place *from,
+                              const struct pst_data_place *to,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Steps have so many microbatches from now on, without tail ones; call
  * pst_data_begin afterwards, with the position of the next step, found before
  * if it is pst_data_place's. Not thread safe with pst_data_fill. */
@@ -139,8 +148,9 @@ void pst_data_rows(const struct pst_data *data, uint64_t step,
                    unsigned microbatch, struct pst_str *out);
 
 /* Reads input number `input` of one microbatch into dst, contiguous; data is a
- * struct pst_data (so that this is a pst_fill_fn of exec.h). If that is slow, the
- * kernel is asked to load the same microbatch of the next step meanwhile. */
+ * struct pst_data (so that this is a pst_fill_fn of exec.h). If that is slow,
+ * the kernel is asked to load the same microbatch of the next step meanwhile.
+ */
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;

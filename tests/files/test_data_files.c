@@ -307,6 +307,49 @@ static void continues_a_blend(void **state)
     }
 }
 
+/* Going back to step 4, once from after step 9 and then from after three more,
+ * leaves out what all these steps drew; the samples after them follow. */
+static void counts_what_is_left_out(void **state)
+{
+    const char *const lists[] = {"a.bin", "a.bin:3,b.bin:1", "a.safetensors",
+                                 "a.safetensors:3,b.safetensors:1"};
+
+    (void)state;
+    for (unsigned t = 0; t < 8; t++) {
+        const bool shuffle = t >= 4, tensors = t % 4 >= 2;
+        const uint64_t row = tensors ? 1 : WINDOW;
+        const struct pst_data_place unknown = {0};
+        struct pst_data_place back, to, now;
+        int64_t all[ROWS * 20], x[ROWS];
+        struct pst_data *d;
+
+        assert_ok(open_files(lists[t % 4], ROWS, shuffle, &d), &diag);
+        for (uint64_t step = 0; step < 20; step++)
+            read_step(d, step, ROWS, tensors, true, all + ROWS * step);
+        assert_true(pst_data_place(d, 4, &back) && pst_data_place(d, 9, &to));
+        assert_int_equal(to.left_out, 0);
+        assert_ok(pst_data_skip(d, 4, &back, &to, &diag), &diag);
+        assert_true(pst_data_place(d, 7, &to));
+        assert_int_equal(to.left_out, 5 * ROWS * row);
+        assert_ok(pst_data_skip(d, 4, &back, &to, &diag), &diag);
+        for (uint64_t step = 4; step < 12; step++) {
+            read_step(d, step, ROWS, tensors, true, x);
+            assert_memory_equal(x, all + ROWS * (step + 8), sizeof(x));
+        }
+        assert_true(pst_data_place(d, 11, &now));
+        assert_int_equal(now.left_out, 8 * ROWS * row);
+        assert_ok(pst_data_skip(d, 11, &now, &unknown, &diag), &diag);
+        read_step(d, 11, ROWS, tensors, true, x);
+        assert_memory_equal(x, all + ROWS * 19, sizeof(x));
+        now.left_out = INT64_MAX;
+        assert_true(pst_data_place(d, 12, &to));
+        assert_ok(pst_data_skip(d, 11, &now, &to, &diag), &diag);
+        assert_true(pst_data_place(d, 11, &to));
+        assert_int_equal(to.left_out, INT64_MAX);
+        pst_data_close(d);
+    }
+}
+
 /* With other weights, or other sources beside it, each source continues after
  * its last sample. */
 static void continues_each_source(void **state)
@@ -590,6 +633,7 @@ int main(void)
         cmocka_unit_test(blends_in_proportion),
         cmocka_unit_test(draws_from_sources_in_order),
         cmocka_unit_test(continues_a_blend),
+        cmocka_unit_test(counts_what_is_left_out),
         cmocka_unit_test(continues_each_source),
         cmocka_unit_test(continues_moved_files),
         cmocka_unit_test(keeps_sources_apart),

@@ -94,6 +94,30 @@ static void other_windows_of_a_shuffled_pass(void **state)
     assert_int_equal(seen, 0xfffff);
 }
 
+/* A position that a stream has reached is as many samples from its beginning,
+ * wherever it began; an earlier position is none. */
+static void counts_samples_to_a_position(void **state)
+{
+    (void)state;
+    for (unsigned k = 0; k < 600; k++) {
+        const uint64_t unit = k % 3 + 1, window = k % 5 + 1;
+        const uint64_t size = unit * (k % 11 + 1) * window + k % window;
+        const bool shuffle = k & 64;
+        const struct pst_stream whole =
+            stream(size, window, shuffle ? unit : 1, shuffle);
+        const struct pst_stream begun =
+            go_on(&whole, k % 17, PST_MIN(k % 4 + 1, window));
+        const struct pst_stream part = go_on(&begun, k % 7, window);
+
+        for (uint64_t n = 0; n < 40; n++) {
+            const struct pst_stream later = go_on(&part, n, window);
+
+            assert_int_equal(pst_stream_count(&part, later.pass, later.at), n);
+            assert_int_equal(pst_stream_count(&later, part.pass, part.at), 0);
+        }
+    }
+}
+
 static void refuses_places_that_no_run_had(void **state)
 {
     struct pst_stream s = stream(100, 3, 1, false);
@@ -137,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(continues_with_the_same_samples),
+        cmocka_unit_test(counts_samples_to_a_position),
         cmocka_unit_test(other_windows_go_on_in_order),
         cmocka_unit_test(other_windows_of_a_shuffled_pass),
         cmocka_unit_test(permutations_are_permutations),

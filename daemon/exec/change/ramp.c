@@ -40,6 +40,7 @@ static enum pst_status set_microbatches(struct pstd_session *s, unsigned n,
 
 enum pst_status pstd_ramp_begin(struct pstd_session *s,
                                 const struct pst_data_place *place,
+                                const struct pst_data_place *skip_to,
                                 struct pst_diag *diag)
 {
     const unsigned n = pstd_ramp_at(&s->config.microbatches, s->step, NULL);
@@ -51,7 +52,9 @@ enum pst_status pstd_ramp_begin(struct pstd_session *s,
         return status;
     if (s->w->batch.n_tail == 0)
         pst_data_set_microbatches(s->data, n);
-    return pst_data_begin(s->data, s->step, place, diag);
+    return skip_to != NULL
+               ? pst_data_skip(s->data, s->step, place, skip_to, diag)
+               : pst_data_begin(s->data, s->step, place, diag);
 }
 
 enum pst_status pstd_ramp_update(struct pstd_session *s, struct pst_diag *diag)
@@ -62,7 +65,8 @@ enum pst_status pstd_ramp_update(struct pstd_session *s, struct pst_diag *diag)
 
     if (pstd_ramp_at(&s->config.microbatches, s->step, NULL) == before)
         return PST_OK;
-    status = pstd_agree_status(s->w, pstd_ramp_begin(s, &place, diag), diag);
+    status =
+        pstd_agree_status(s->w, pstd_ramp_begin(s, &place, NULL, diag), diag);
     if (status == PST_OK)
         pstd_ramp_emit(s, before);
     return status;

@@ -111,7 +111,7 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
     s->changes = s->saved_changes = s->good_changes = info.changes;
-    status = pstd_ramp_begin(s, &info.place, diag);
+    status = pstd_ramp_begin(s, &info.place, NULL, diag);
     if (status == PST_OK)
         status = pstd_session_set_newer_aside(s, choice.dir, s->step, diag);
     if (status == PST_OK)
@@ -178,7 +178,7 @@ static enum pst_status load_newest(struct pstd_session *s, bool second,
 /* Unlike a resume, keeps the measurements of this run, and moves no checkpoint.
  */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
-                                       const struct pst_data_place *from,
+                                       const struct pst_data_place *skip_to,
                                        bool *ret_begun, struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_LOAD);
@@ -204,8 +204,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     if (s->w->rank == 0)
         pstd_gauge_read(&s->gauge, info.options);
     status = pstd_agree_status(
-        s->w, pstd_ramp_begin(s, from != NULL ? from : &info.place, diag),
-        diag);
+        s->w, pstd_ramp_begin(s, &info.place, skip_to, diag), diag);
     if (status == PST_OK)
         pstd_ramp_emit(s, microbatches);
     return status;

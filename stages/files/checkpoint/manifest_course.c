@@ -127,6 +127,7 @@ bool pst_manifest_read_place(struct pst_checkpoint_info *info,
 {
     const json_t *table = json_object_get(root, "data");
     const json_t *sources = json_object_get(table, "sources");
+    const json_t *left_out = json_object_get(table, "left_out");
     struct pst_data_place *p = &info->place;
     bool good;
 
@@ -134,7 +135,9 @@ bool pst_manifest_read_place(struct pst_checkpoint_info *info,
     if (table == NULL)
         return true;
     p->tokens = json_is_true(json_object_get(table, "tokens"));
-    good = get_key(table, "step", &p->step) && get_key(table, "unit", &p->unit);
+    good = get_key(table, "step", &p->step) &&
+           get_key(table, "unit", &p->unit) &&
+           (left_out == NULL || read_count(left_out, &p->left_out));
     if (sources == NULL)
         return good && read_source(&p->sources[0], table);
     p->n = (unsigned)PST_MIN(json_array_size(sources), PST_DATA_MAX_SOURCES);
@@ -176,6 +179,14 @@ static bool add_sources(const struct pst_data_place *p, json_t *table)
                                json_integer((json_int_t)p->order)) == 0;
 }
 
+/* Most runs leave nothing out; their manifests are as before. */
+static bool add_left_out(const struct pst_data_place *p, json_t *table)
+{
+    return p->left_out == 0 ||
+           json_object_set_new(table, "left_out",
+                               json_integer((json_int_t)p->left_out)) == 0;
+}
+
 bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
                             json_t *root)
 {
@@ -186,7 +197,7 @@ bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
         return true;
     table = json_pack("{s:b, s:I, s:I}", "tokens", (int)p->tokens, "step",
                       (json_int_t)p->step, "unit", (json_int_t)p->unit);
-    if (table != NULL && add_sources(p, table))
+    if (table != NULL && add_left_out(p, table) && add_sources(p, table))
         return json_object_set_new(root, "data", table) == 0;
     json_decref(table);
     return false;

@@ -99,6 +99,7 @@ struct pst_data {
     /* samples of a period that were drawn before the first one */
     uint64_t phase;
     uint64_t begin_step; /* step of the first sample */
+    uint64_t left_out;   /* as in struct pst_data_place */
     uint64_t seq_len;    /* tokens of a sample; 0: rows of tensors */
     int64_t pack;        /* token that ends a document; -1: none */
     struct pst_data_column *inputs;

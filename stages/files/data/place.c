@@ -10,6 +10,9 @@
 #include "stages/files/data/inside.h"
 
 #define LISTED 16 /* ranges of adjacent samples in a text */
+/* A manifest stores signed integers. The number before is at most as large, and
+ * so is what is added. */
+#define MAX_LEFT_OUT ((uint64_t)INT64_MAX)
 
 /* --- position ------------------------------------------------------------- */
 
@@ -68,6 +71,7 @@ bool pst_data_place(const struct pst_data *data, uint64_t step,
     ret->unit = s->unit;
     ret->order = order_of(data);
     ret->phase = (data->phase + n) % data->blend.period;
+    ret->left_out = data->left_out;
     ret->n = data->n_sources;
     for (unsigned k = 0; k < ret->n; k++) {
         struct pst_data_source_place *at = &ret->sources[k];
@@ -294,6 +298,7 @@ enum pst_status pst_data_begin(struct pst_data *d, uint64_t step,
     if (same && d->whole)
         keep_unit(d, place->unit);
     d->begin_step = same ? step : 0;
+    d->left_out = same ? place->left_out : 0;
     /* Another order of the sources begins with its first sample. */
     d->phase = same && place->order == order_of(d)
                    ? place->phase % d->blend.period
@@ -302,4 +307,36 @@ enum pst_status pst_data_begin(struct pst_data *d, uint64_t step,
         status =
             begin_source(d, k, same ? find_place(d, place, k) : NULL, diag);
     return status;
+}
+
+/* Returns the rows or tokens of all sources between the beginning of the data
+ * and a later position, which this run has reached. */
+static uint64_t count_until(const struct pst_data *d,
+                            const struct pst_data_place *to)
+{
+    uint64_t n = 0;
+
+    for (unsigned k = 0; k < d->n_sources; k++) {
+        const struct pst_stream *s =
+            &pst_data_supply_of(d, k, d->first)->stream;
+        const struct pst_data_source_place *at = find_place(d, to, k);
+
+        if (at != NULL)
+            n += pst_stream_count(s, at->pass, at->at) * s->window;
+    }
+    return n;
+}
+
+enum pst_status pst_data_skip(struct pst_data *d, uint64_t step,
+                              const struct pst_data_place *from,
+                              const struct pst_data_place *to,
+                              struct pst_diag *diag)
+{
+    struct pst_data_place place = *to;
+    enum pst_status status = pst_data_begin(d, step, from, diag);
+
+    if (status != PST_OK || d->first == NULL || !to->known)
+        return status;
+    place.left_out = PST_MIN(d->left_out + count_until(d, to), MAX_LEFT_OUT);
+    return pst_data_begin(d, step, &place, diag);
 }

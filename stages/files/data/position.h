@@ -31,7 +31,10 @@ struct pst_data_place {
     uint64_t unit;  /* rows that are shuffled as one unit */
     uint64_t order; /* identifies the weights of the sources */
     uint64_t phase; /* samples drawn from a period of that order */
-    unsigned n;     /* number of sources */
+    /* rows or tokens that were drawn but are in no step of the run, since a
+     * rollback has left them out (pst_data_skip) */
+    uint64_t left_out;
+    unsigned n; /* number of sources */
     struct pst_data_source_place sources[PST_DATA_MAX_SOURCES];
 };
 

@@ -92,6 +92,22 @@ void pst_stream_place(const struct pst_stream *s, uint64_t n,
     *ret_at = ((drawn - 1) % all + 1) * s->window;
 }
 
+uint64_t pst_stream_count(const struct pst_stream *s, uint64_t pass,
+                          uint64_t at)
+{
+    const uint64_t all = samples_of(s);
+    uint64_t before, after;
+
+    if (s->shuffle) {
+        before = s->pass * all + samples_drawn(s);
+        after = pass * all + (at + s->window - 1) / s->window;
+        return after > before ? after - before : 0;
+    }
+    if (pass > s->pass)
+        return samples_left(s) + (pass - s->pass - 1) * all + at / s->window;
+    return pass == s->pass && at > s->at ? (at - s->at) / s->window : 0;
+}
+
 bool pst_stream_begin(struct pst_stream *s, uint64_t pass, uint64_t at)
 {
     if (pass > MAX_DRAWN / (s->size + 1))
