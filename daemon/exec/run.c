@@ -300,7 +300,8 @@ static enum pst_status handle_failed(struct pstd_session *s,
     const struct pst_diag why = *diag;
     const uint64_t failed = s->step + 1;
     const struct pst_data_place after = place_after(s, failed);
-    const bool skips = pst_has_suffix(by->policy, ",skip-data") && after.known;
+    /* By the option alone: ranks without data take part, too. */
+    const bool skips = pst_has_suffix(by->policy, ",skip-data");
     enum pst_status status = pstd_session_end_save(s, diag);
 
     if (status != PST_OK)

@@ -4,6 +4,9 @@
 
 usage: skip_data.py PENSTOCK TINY.pt2 self|mpi
 
+first     without a checkpoint to go back to, with a change of the model after
+          it, or if it was removed, the step is made again with the next rows,
+          also with ranks that have no data (--data-at first)
 epochs    --epochs does not count rows that were left out: a run that is killed
           and resumed has the steps, and the bits, of one that was not
 more      a resume with more --epochs makes as many steps as the passes have
@@ -13,6 +16,7 @@ old       a manifest without the number of such rows is read as before; a wrong
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 
@@ -48,6 +52,43 @@ class Bench(on_spike.Bench):
     def data_of(self, folder, step):
         with open(self.manifest(folder, step), encoding="utf-8") as file:
             return json.load(file)["data"]
+
+
+def paused(b, way, at):
+    """Returns weights and losses of a run that cannot go back to its checkpoint
+    of step 6, because of what is done in a pause before the bad step."""
+    folder = f"{way}-{at}"
+    b.gate(0)
+    if os.path.exists(b.path("gate.at")):  # of the job before
+        os.remove(b.path("gate.at"))
+    run = b.begin(*b.words("far", folder, *WORDS, "--data-at", at, "--job",
+                           way), PENSTOCK_GATE=b.path("gate"))
+    b.paused_after(BAD - 1, way)
+    if way == "frozen":
+        b.call("freeze", "fc", "--job", way)
+    else:
+        for step in 3, 6:
+            shutil.rmtree(b.path(folder, f"step-{step:08d}"))
+    b.gate(99)
+    b.call("resume", "--job", way)
+    b.ended(run)
+    line, = b.events(f"log{b.n}", "rolled_back", "rank-0")
+    assert f" to={BAD - 1} " in line and "step is made again" in line, line
+    assert (way == "frozen") == ("model was changed" in line), line
+    return b.weights(folder), b.losses(folder)
+
+
+def first(b):
+    found = {}
+    for at in "all", "first":
+        events, got = b.run("far", *WORDS, "--checkpoint-every", 100,
+                            "--data-at", at)
+        assert events == [("rolled_back", str(BAD), str(BAD - 1))], events
+        found[at] = [(got, b.losses(b.folder_of)),
+                     *(paused(b, way, at) for way in ("frozen", "removed"))]
+    assert found["all"] == found["first"]
+    none, frozen, removed = found["all"]
+    assert none == removed != frozen
 
 
 def epochs(b):
@@ -127,7 +168,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(os.path.abspath(penstock), os.path.abspath(model),
                   transport, folder) as b:
-        for test in epochs, more, old:
+        for test in first, epochs, more, old:
             test(b)
     print("ok")
 
