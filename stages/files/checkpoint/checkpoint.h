@@ -22,6 +22,7 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
+#include "stages/files/checkpoint/lineage.h"
 #include "stages/files/checkpoint/state_names.h"
 #include "stages/files/data/position.h"
 
@@ -56,6 +57,7 @@ struct pst_checkpoint_info {
     /* Number of changes of the model and of options, over the whole run: of
      * two checkpoints of one step, the one with more changes is newer. */
     uint64_t changes;
+    uint64_t course; /* of the run (lineage.h); 0: its first one */
     bool bad;
     /* The reason that a bad checkpoint is bad, or that the run of a good one
      * could not continue. "": unknown. */
@@ -151,6 +153,8 @@ struct pst_checkpoint_query {
     uint64_t step;
     const char *model_digest; /* digest that is required; NULL: any */
     bool verify;              /* verify digests of shards, reading every byte */
+    /* Opens only checkpoints of these steps and courses; NULL: any. */
+    const struct pst_checkpoint_lineage *lineage;
     /* Called for each checkpoint that is skipped, newest first; may be NULL. */
     pst_checkpoint_report_fn skipped;
     void *ctx;
@@ -199,6 +203,7 @@ struct pst_checkpoint_row {
     char text[PST_DIAG_TEXT]; /* why the checkpoint is not good, or a remark */
     char model_digest[33];    /* "" if unknown */
     char identity[33]; /* digest of the model's computation; "" if unknown */
+    uint64_t course;   /* of its run; 0 also if unknown */
     bool pinned;
 };
 
@@ -234,6 +239,10 @@ struct pst_checkpoint_former {
 enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
                                          struct pst_checkpoint_former *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* Moves checkpoints away in the same way that a run has left. */
+enum pst_status pst_checkpoint_set_left_aside(
+    const char *dir, const struct pst_checkpoint_rewinds *rewinds,
+    struct pst_checkpoint_former *ret, struct pst_diag *diag) PST_MUST_CHECK;
 /* Moves checkpoints that have lost their manifest in the same way, since the
  * next save would replace them. */
 enum pst_status pst_checkpoint_set_lost_aside(

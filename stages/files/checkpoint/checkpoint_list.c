@@ -28,6 +28,7 @@ static void fill_row(struct pst_checkpoint_row *row,
     if (row->status == PST_OK) {
         row->state = ckpt->info.bad ? PST_CHECKPOINT_BAD : PST_CHECKPOINT_GOOD;
         row->time = ckpt->info.time ? ckpt->info.time : row->time;
+        row->course = ckpt->info.course;
         snprintf(row->text, sizeof(row->text), "%s", ckpt->info.reason);
         memcpy(row->model_digest, ckpt->info.model_digest,
                sizeof(row->model_digest));
@@ -421,7 +422,31 @@ static bool is_incomplete(const char *dir, uint64_t step)
            !complete;
 }
 
+/* True if the run has left the checkpoint. One whose manifest cannot be read
+ * stays: nobody resumes from it. */
+static bool is_left(const char *dir, uint64_t step,
+                    const struct pst_checkpoint_rewinds *rewinds)
+{
+    struct pst_str path = {0};
+    struct pst_manifest m;
+    struct pst_diag ignored;
+    bool left = pst_checkpoint_is_left(rewinds, 0, step);
+
+    if (!left)
+        return false;
+    pst_manifest_init(&m);
+    pst_checkpoint_step_dir(dir, step, &path);
+    left = !path.failed &&
+           pst_manifest_read(path.text, &m, &ignored) == PST_OK &&
+           pst_checkpoint_is_left(rewinds, m.info.course, step);
+    pst_manifest_fini(&m);
+    pst_str_fini(&path);
+    return left;
+}
+
+/* rewinds: moves only what the run has left; NULL: all. */
 static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
+                                 const struct pst_checkpoint_rewinds *rewinds,
                                  struct pst_checkpoint_former *ret,
                                  struct pst_diag *diag)
 {
@@ -433,6 +458,8 @@ static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
         if (above > 0 && steps.at[i] <= above)
             break;
         if (lost && !is_incomplete(dir, steps.at[i]))
+            continue;
+        if (rewinds && !is_left(dir, steps.at[i], rewinds))
             continue;
         if (former.n == 0) {
             former.step = steps.at[i];
@@ -454,12 +481,21 @@ enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
                                          struct pst_checkpoint_former *ret,
                                          struct pst_diag *diag)
 {
-    return set_aside(dir, above, false, ret, diag);
+    return set_aside(dir, above, false, NULL, ret, diag);
+}
+
+enum pst_status pst_checkpoint_set_left_aside(
+    const char *dir, const struct pst_checkpoint_rewinds *rewinds,
+    struct pst_checkpoint_former *ret, struct pst_diag *diag)
+{
+    *ret = (struct pst_checkpoint_former){0};
+    return rewinds->n > 0 ? set_aside(dir, 0, false, rewinds, ret, diag)
+                          : PST_OK;
 }
 
 enum pst_status pst_checkpoint_set_lost_aside(const char *dir, uint64_t above,
                                               struct pst_checkpoint_former *ret,
                                               struct pst_diag *diag)
 {
-    return set_aside(dir, above, true, ret, diag);
+    return set_aside(dir, above, true, NULL, ret, diag);
 }

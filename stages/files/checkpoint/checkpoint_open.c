@@ -237,6 +237,23 @@ static enum pst_status report_unreadable(uint64_t step, bool others,
                : ", or take its folder away to start anew");
 }
 
+static bool is_left(const struct pst_checkpoint_query *query,
+                    const struct pst_checkpoint_info *info)
+{
+    return query->lineage && pst_checkpoint_is_left(&query->lineage->rewinds,
+                                                    info->course, info->step);
+}
+
+static enum pst_status refuse_left(const struct pst_checkpoint_query *query,
+                                   uint64_t step, struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_CHECKPOINT_NO_STEP,
+                        "%s/step-%08" PRIu64 ": is not in the past of the run, "
+                        "which has gone back to an earlier step with "
+                        "--resume=STEP since then",
+                        query->dir, step);
+}
+
 /* Opens the newest good checkpoint. *ret_gone: one of the listed steps was
  * removed before it could be opened, so that the folder has changed; nothing is
  * reported then. */
@@ -247,12 +264,23 @@ static enum pst_status open_listed(const struct pst_checkpoint_query *query,
     struct pst_checkpoint_steps steps = {0};
     struct pst_diag newest, why;
     enum pst_status status;
+    size_t n = 0; /* that are in the past of the run */
+    bool left = false;
 
     status = pst_checkpoint_list(query->dir, &steps, diag);
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
         struct pst_checkpoint *ckpt;
 
+        if (query->lineage && steps.at[i] > query->lineage->newest)
+            continue;
         status = pst_checkpoint_open_step(query, steps.at[i], &ckpt, &why);
+        if (status == PST_OK && is_left(query, &ckpt->info)) {
+            pst_checkpoint_close(ckpt);
+            if (!left && refuse_left(query, steps.at[i], &why) != PST_OK)
+                report_skipped(query, steps.at[i], &why);
+            left = true;
+            continue;
+        }
         if (status == PST_OK && !ckpt->info.bad) {
             *ret = ckpt;
             goto out;
@@ -273,11 +301,11 @@ static enum pst_status open_listed(const struct pst_checkpoint_query *query,
             goto out;
         }
         status = PST_OK;
-        if (i == 0)
+        if (n++ == 0)
             newest = why;
         report_skipped(query, steps.at[i], &why);
     }
-    if (status == PST_OK && steps.n == 0)
+    if (status == PST_OK && n == 0)
         status = pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                               "no checkpoint in %s", query->dir);
     else if (status == PST_OK)
@@ -286,7 +314,7 @@ static enum pst_status open_listed(const struct pst_checkpoint_query *query,
             "none of %zu checkpoints in %s is good; the newest: %s. To start "
             "anew take --adopt without --resume, which moves them into a "
             "folder of their own",
-            steps.n, query->dir, strip_folder(query->dir, newest.text));
+            n, query->dir, strip_folder(query->dir, newest.text));
 out:
     pst_vec_fini(&steps);
     return status;
@@ -344,6 +372,10 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
     if (pst_checkpoint_is_rest(query->dir, query->step))
         return report_missing_step(query, diag);
     status = pst_checkpoint_open_step(query, query->step, ret, &why);
+    if (status == PST_OK && is_left(query, &(*ret)->info)) {
+        pst_checkpoint_close(*ret);
+        return refuse_left(query, query->step, diag);
+    }
     if (status == PST_ERR_INPUT || status == PST_ERR_IO)
         return pst_diag_pass(diag, &why,
                              "%s; `penstock checkpoints %s --verify` shows "

@@ -139,13 +139,16 @@ static bool read_optional(struct pst_checkpoint_info *info, const json_t *root)
     info->bad = json_is_true(is_bad);
     info->time = json_is_integer(time) ? json_integer_value(time) : 0;
     info->reason[0] = info->name[0] = info->identity[0] = '\0';
-    info->changes = 0;
+    info->changes = info->course = 0;
     if ((json_object_get(root, "name") != NULL &&
          !get_text(root, "name", info->name, sizeof(info->name))) ||
         (json_object_get(root, "identity") != NULL &&
          !get_text(root, "identity", info->identity, sizeof(info->identity))))
         return false;
     if (changes != NULL && !get_u64(root, "changes", &info->changes))
+        return false;
+    if (json_object_get(root, "course") != NULL &&
+        !get_u64(root, "course", &info->course))
         return false;
     return (is_bad == NULL || json_is_boolean(is_bad)) &&
            (json_object_get(root, "reason") == NULL ||
@@ -298,6 +301,9 @@ static bool add_known(const struct pst_manifest *m, json_t *root)
             json_object_set_new(root, "changes",
                                 json_integer((json_int_t)info->changes)) ==
                 0) &&
+           (info->course == 0 ||
+            json_object_set_new(root, "course",
+                                json_integer((json_int_t)info->course)) == 0) &&
            pst_manifest_add_updates(m, root) &&
            pst_manifest_add_scale(info, root) &&
            pst_manifest_add_place(info, root) &&

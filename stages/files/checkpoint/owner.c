@@ -290,15 +290,17 @@ static enum pst_status refuse_copy(const struct pst_checkpoint_claim *claim,
         r->first, claim->first, claim->run, claim->dir, claim->dir, r->first);
 }
 
+/* Refuses a folder that this run may not take. *ret_other: it has checkpoints
+ * of another run, which --adopt moves away. */
 static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
-                                   struct pst_owner_record *r,
-                                   struct pst_checkpoint_former *former,
-                                   struct pst_diag *diag)
+                                   const struct pst_owner_record *r,
+                                   bool *ret_other, struct pst_diag *diag)
 {
     struct content c;
     enum pst_status status = read_content(claim, r, &c, diag);
     bool other;
 
+    *ret_other = false;
     if (status != PST_OK)
         return status;
     other = !claim->resume || (claim->run && r->run[0] != '\0' &&
@@ -307,13 +309,27 @@ static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
         return refuse_other(claim, &c, diag);
     if (other && c.n > 0 && !claim->adopt)
         return refuse_run(claim, r, &c, diag);
-    if (!other)
-        status = refuse_copy(claim, r, diag);
-    if (status != PST_OK)
-        return status;
-    if (other && c.n > 0)
-        status = pst_checkpoint_set_aside(claim->dir, 0, former, diag);
-    return status;
+    *ret_other = other && c.n > 0;
+    return other ? PST_OK : refuse_copy(claim, r, diag);
+}
+
+/* Checks a folder that cannot be locked because of an I/O error, such as one
+ * that cannot be written: the run goes on without it, and may not do so if it
+ * would be refused. status: of the error, which is returned otherwise. */
+static enum pst_status check_unlocked(const struct pst_checkpoint_claim *claim,
+                                      enum pst_status status,
+                                      struct pst_diag *diag)
+{
+    struct pst_owner_record r;
+    struct pst_diag why;
+    bool other;
+    enum pst_status refused = pst_owner_record_read(claim->dir, &r, &why);
+
+    if (refused == PST_OK)
+        refused = check_claim(claim, &r, &other, &why);
+    return refused == PST_OK || refused == PST_ERR_IO
+               ? status
+               : pst_diag_pass(diag, &why, "%s", why.text);
 }
 
 void pst_checkpoint_name_run(char ret[33])
@@ -397,9 +413,11 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
                                       struct pst_diag *diag)
 {
     char before[33];
-    bool held = false;
+    bool held = false, other = false;
     enum pst_status status = lock_folder(claim->dir, &o->fd, &held, diag);
 
+    if (status == PST_ERR_IO)
+        return check_unlocked(claim, status, diag);
     if (status == PST_OK)
         status = pst_owner_record_read(claim->dir, &o->record, diag);
     if (status != PST_OK)
@@ -408,7 +426,9 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
         return refuse_held(claim, &o->record, true, diag);
     if (o->fd < 0 && !claim->adopt && may_live(&o->record))
         return refuse_held(claim, &o->record, false, diag);
-    status = check_claim(claim, &o->record, former, diag);
+    status = check_claim(claim, &o->record, &other, diag);
+    if (status == PST_OK && other)
+        status = pst_checkpoint_set_aside(claim->dir, 0, former, diag);
     if (status != PST_OK)
         return status;
     o->before = o->record;
@@ -423,6 +443,12 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
     if (status != PST_OK)
         return status;
     identify_folder(o);
+    if (strcmp(before, o->record.run) != 0) {
+        o->record.rewinds = (struct pst_checkpoint_rewinds){0};
+        o->record.replaces[0] = '\0';
+    }
+    if (claim->rewinds)
+        o->record.rewinds = *claim->rewinds;
     snprintf(o->record.model, sizeof(o->record.model), "%s",
              claim->model_digest);
     this_host(o->record.host);
@@ -608,8 +634,38 @@ void pst_checkpoint_record_pair(struct pst_checkpoint_owner *first,
 {
     if (!first || !second)
         return;
+    first->record.replaces[0] = second->record.replaces[0] = '\0';
     record_other(first, second);
     record_other(second, first);
+}
+
+enum pst_status pst_checkpoint_record_rewinds(
+    struct pst_checkpoint_owner *o,
+    const struct pst_checkpoint_rewinds *rewinds, struct pst_diag *diag)
+{
+    if (!o)
+        return PST_OK;
+    o->record.rewinds = *rewinds;
+    return pst_owner_record_write(o->dir, &o->record, diag);
+}
+
+enum pst_status pst_checkpoint_record_replaced(struct pst_checkpoint_owner *o,
+                                               const char *dir, bool unnamed,
+                                               struct pst_diag *diag)
+{
+    struct pst_owner_record r;
+    const char *name;
+    enum pst_status status = pst_owner_record_read(dir, &r, diag);
+
+    if (status != PST_OK)
+        return status == PST_ERR_IO ? PST_OK : status;
+    name = strcmp(r.run, o->record.run) == 0 ? "" : r.run;
+    if (r.run[0] == '\0' && unnamed)
+        name = PST_OWNER_NONE;
+    if (strcmp(o->record.replaces, name) == 0)
+        return PST_OK;
+    snprintf(o->record.replaces, sizeof(o->record.replaces), "%s", name);
+    return pst_owner_record_write(o->dir, &o->record, diag);
 }
 
 void pst_checkpoint_release(struct pst_checkpoint_owner *o)
@@ -639,6 +695,7 @@ enum pst_status pst_checkpoint_read_run(const char *dir,
         return status;
     *ret = (struct pst_checkpoint_run){0};
     memcpy(ret->name, r.run, sizeof(ret->name));
+    ret->course = pst_checkpoint_course(&r.rewinds);
     if (r.fallback[0] == '\0')
         return PST_OK;
     ret->fallback = pst_strdup(PST_TAG_ARCHIVE, r.fallback);

@@ -22,6 +22,9 @@ struct pst_checkpoint_claim {
     /* continues from the existing checkpoints and keeps the name of their
      * run */
     bool resume;
+    /* Recorded in the folder, of the run; NULL: those that the folder has of
+     * the same run stay. */
+    const struct pst_checkpoint_rewinds *rewinds;
     bool make;  /* the folder may be missing although `resume` is set */
     bool adopt; /* moves checkpoints of another run into DIR/former-N */
 };
@@ -38,7 +41,8 @@ bool pst_checkpoint_is_owned(const char *dir);
 /* The run recorded in a folder; "": none. */
 struct pst_checkpoint_run {
     char name[33];
-    char *fallback; /* second folder of the run, or NULL; free with pst_free */
+    uint64_t course; /* its current course (lineage.h) */
+    char *fallback;  /* second folder of the run, or NULL; free with pst_free */
 };
 
 enum pst_status pst_checkpoint_read_run(const char *dir,
@@ -54,8 +58,9 @@ void pst_checkpoint_name_run(char ret[33]);
  * (PST_CHECKPOINT_BEST), a live process holds it, or it has checkpoints of
  * another run (with `resume`: of a run whose name is not
  * claim->run), or it is the second folder of a run of which claim->first is a
- * copy. PST_ERR_MISMATCH: (resume) the checkpoints are of another model.
- * Returns owned.
+ * copy. All of that is checked also if the folder cannot be written
+ * (PST_ERR_IO). PST_ERR_MISMATCH: (resume) the checkpoints are of another
+ * model. Returns owned.
  */
 enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,
                                        struct pst_checkpoint_owner **ret,
@@ -87,6 +92,17 @@ const char *pst_checkpoint_replaced_folder(
  * can be written; before each save. The owners may be NULL. */
 void pst_checkpoint_record_pair(struct pst_checkpoint_owner *first,
                                 struct pst_checkpoint_owner *second);
+/* Records that the run has gone back (lineage.h). owner may be NULL. */
+enum pst_status pst_checkpoint_record_rewinds(
+    struct pst_checkpoint_owner *owner,
+    const struct pst_checkpoint_rewinds *rewinds,
+    struct pst_diag *diag) PST_MUST_CHECK;
+/* Records which run the other folder `dir`, which this run could not take,
+ * names, if it is another one: its checkpoints are not this run's. unnamed:
+ * also if it names none. */
+enum pst_status pst_checkpoint_record_replaced(
+    struct pst_checkpoint_owner *owner, const char *dir, bool unnamed,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Releases the folder; owner may be NULL. */
 void pst_checkpoint_release(struct pst_checkpoint_owner *owner);
 

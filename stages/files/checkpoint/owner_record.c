@@ -27,6 +27,39 @@ static void get_text(const json_t *root, const char *key, char *ret,
     snprintf(ret, size, "%s", text ? text : "");
 }
 
+/* Reads the rewinds, a list of [COURSE, STEP]; leaves out wrong items. */
+static void get_rewinds(const json_t *root, struct pst_checkpoint_rewinds *ret)
+{
+    const json_t *list = json_object_get(root, "rewinds");
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_int_t course = json_integer_value(json_array_get(item, 0));
+        const json_t *step = json_array_get(item, 1);
+
+        if (course > 0 && json_is_integer(step) &&
+            json_integer_value(step) >= 0)
+            pst_checkpoint_add_rewind(ret, (uint64_t)course,
+                                      (uint64_t)json_integer_value(step));
+    }
+}
+
+static json_t *make_rewinds(const struct pst_checkpoint_rewinds *rewinds)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; list && i < rewinds->n; i++) {
+        json_t *item = json_pack("[I, I]", (json_int_t)rewinds->at[i].course,
+                                 (json_int_t)rewinds->at[i].step);
+
+        if (json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 enum pst_status pst_owner_record_read(const char *dir,
                                       struct pst_owner_record *ret,
                                       struct pst_diag *diag)
@@ -56,6 +89,8 @@ enum pst_status pst_owner_record_read(const char *dir,
         get_text(root, "first", ret->first, sizeof(ret->first));
         get_text(root, "id", ret->id, sizeof(ret->id));
         get_text(root, "other", ret->other, sizeof(ret->other));
+        get_text(root, "replaces", ret->replaces, sizeof(ret->replaces));
+        get_rewinds(root, &ret->rewinds);
         ret->pid = json_integer_value(json_object_get(root, "pid"));
         ret->held = json_is_true(json_object_get(root, "held"));
         ret->open = json_is_true(json_object_get(root, "open"));
@@ -84,9 +119,10 @@ enum pst_status pst_owner_record_write(const char *dir,
 {
     struct pst_str path = {0};
     json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:b, s:b}", "version", 1,
-        "run", r->run, "model", r->model, "fallback", r->fallback, "first",
-        is_utf8(r->first) ? r->first : "", "id", r->id, "other", r->other,
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:b, s:b}",
+        "version", 1, "run", r->run, "model", r->model, "fallback", r->fallback,
+        "first", is_utf8(r->first) ? r->first : "", "id", r->id, "other",
+        r->other, "replaces", r->replaces, "rewinds", make_rewinds(&r->rewinds),
         "host", r->host, "pid", (json_int_t)r->pid, "held", (int)r->held,
         "open", (int)r->open);
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;

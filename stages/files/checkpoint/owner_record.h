@@ -2,15 +2,18 @@
 #ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_RECORD_H
 #define PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_RECORD_H
 /* DIR/owner.json: the run that a checkpoint folder belongs to, and the process
- * that used it last. Only owner.c uses it. Any thread. */
+ * that used it last. Only owner.c and pair.c use it. Any thread. */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
+#include "stages/files/checkpoint/lineage.h"
 
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #define PST_OWNER_FILE "owner.json"
+/* In `replaces`: the other folder names no run. */
+#define PST_OWNER_NONE "none"
 
 struct pst_owner_record {
     bool exists;
@@ -23,6 +26,10 @@ struct pst_owner_record {
     char id[33]; /* names this folder, whatever its path; "": none */
     /* The id of the run's other folder when the run saved last; "": unknown. */
     char other[33];
+    /* The run that the other folder names, which this run has replaced but
+     * could not write there: its checkpoints are not this run's. "": none. */
+    char replaces[33];
+    struct pst_checkpoint_rewinds rewinds; /* of the run */
     int64_t pid;
     /* The process still uses the folder; only used if locks do not work. */
     bool held;
