@@ -344,7 +344,7 @@ int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error)
 {
     char bad[PST_CHECKPOINT_REASON] = "";
-    struct pst_save_note note = {.ret_bad = bad};
+    struct pst_save_note note = {.course = session->course, .ret_bad = bad};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -429,6 +429,7 @@ int penstock_load(penstock_session *session, const char *folder,
     if (status == PST_OK) {
         session->step = info.step;
         session->changes = info.changes;
+        session->course = info.course;
         if (ret_step != NULL)
             *ret_step = info.step;
     }
@@ -441,8 +442,10 @@ int penstock_load(penstock_session *session, const char *folder,
         session->newest = PST_MAX(session->newest, newest);
         /* Later saves to that folder continue its run. */
         if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
-            whose.name[0] != '\0')
+            whose.name[0] != '\0') {
             memcpy(session->run, whose.name, sizeof(session->run));
+            session->course = PST_MAX(session->course, whose.course);
+        }
         pst_free(whose.fallback);
     }
     return pstl_session_release(session, status, &diag, error);

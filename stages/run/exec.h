@@ -249,6 +249,7 @@ struct pst_save_note {
     const char *next_fault;
     bool diverged;    /* marks the checkpoint as bad (files/checkpoint.h) */
     uint64_t changes; /* number of changes of the model in the whole run */
+    uint64_t course;  /* of the run (files/checkpoint/lineage.h) */
     /* options of the run (pst_checkpoint_info.options); NULL: unknown */
     const char *options;
     /* Buffer of PST_CHECKPOINT_REASON bytes for the reason that the saved
@@ -286,6 +287,9 @@ struct pst_load_choice {
     struct pst_str *differs;
     /* Set to true when this rank begins to change its state; may be NULL. */
     bool *begun;
+    /* On rank 0: the checkpoints of both folders that may be loaded; NULL:
+     * any. */
+    const struct pst_checkpoint_lineage *lineage;
     /* Called, on rank 0, for each checkpoint that is skipped; may be NULL. */
     pst_checkpoint_report_fn skipped;
     void *ctx;

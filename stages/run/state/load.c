@@ -331,20 +331,25 @@ struct found {
 };
 
 static enum pst_status find_checkpoint(const struct pst_load_choice *choice,
-                                       const char *dir,
+                                       bool fallback,
                                        struct pst_checkpoint_info *ret,
                                        struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {
-        .dir = dir,
+        .dir = fallback ? choice->fallback : choice->dir,
+        .lineage = choice->lineage,
         .step = choice->step,
         .verify = true,
         .skipped = choice->skipped,
         .ctx = choice->ctx,
     };
     struct pst_checkpoint *ckpt;
-    enum pst_status status = pst_checkpoint_open(&query, &ckpt, diag);
+    enum pst_status status;
 
+    if (choice->lineage != NULL && choice->lineage->ignored[fallback])
+        return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
+                            "no checkpoint of this run in %s", query.dir);
+    status = pst_checkpoint_open(&query, &ckpt, diag);
     if (status != PST_OK)
         return status;
     *ret = ckpt->info;
@@ -360,7 +365,7 @@ static enum pst_status find_newest(const struct pst_load_choice *choice,
 {
     struct pst_checkpoint_info other;
     struct pst_diag why;
-    enum pst_status status = find_checkpoint(choice, choice->dir, ret, diag);
+    enum pst_status status = find_checkpoint(choice, false, ret, diag);
     enum pst_status second;
 
     *ret_fallback = false;
@@ -368,7 +373,7 @@ static enum pst_status find_newest(const struct pst_load_choice *choice,
         (status != PST_OK && status != PST_ERR_NOT_FOUND &&
          status != PST_ERR_INPUT))
         return status;
-    second = find_checkpoint(choice, choice->fallback, &other, &why);
+    second = find_checkpoint(choice, true, &other, &why);
     if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
         second != PST_ERR_INPUT)
         return pst_diag_pass(diag, &why, "%s", why.text);

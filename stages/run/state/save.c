@@ -18,12 +18,13 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
                    const struct pst_save_note *note,
                    struct pst_checkpoint_info *ret)
 {
-    *ret = (struct pst_checkpoint_info){.step = step,
-                                        .seed = engine->grid->options.seed,
-                                        .time = (int64_t)time(NULL),
-                                        .bad = note != NULL && note->diverged,
-                                        .changes =
-                                            note != NULL ? note->changes : 0};
+    *ret = (struct pst_checkpoint_info){
+        .step = step,
+        .seed = engine->grid->options.seed,
+        .time = (int64_t)time(NULL),
+        .bad = note != NULL && note->diverged,
+        .changes = note != NULL ? note->changes : 0,
+        .course = note != NULL ? note->course : 0};
     ret->updates = engine->updates;
     ret->counts_updates = engine->grid->options.train;
     if (engine->grid->options.loss_scale.kind == PST_LOSS_SCALE_DYNAMIC) {
