@@ -7,6 +7,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/files/checkpoint/owner.h"
+#include "stages/files/checkpoint/pair.h"
 
 /* Checkpoints that were found in one or two folders. */
 struct found {
@@ -16,8 +17,10 @@ struct found {
     bool any;  /* there are checkpoints, good or not */
 };
 
-static enum pst_status read_folder(const char *dir, struct found *ret,
-                                   struct pst_diag *diag)
+/* Leaves out checkpoints whose course the run has left. */
+static enum pst_status read_folder(const char *dir,
+                                   const struct pst_checkpoint_rewinds *rewinds,
+                                   struct found *ret, struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     enum pst_status status;
@@ -26,12 +29,16 @@ static enum pst_status read_folder(const char *dir, struct found *ret,
     if (dir == NULL || access(dir, F_OK) != 0)
         return PST_OK;
     status = pst_checkpoint_table(dir, false, &rows, diag);
-    ret->any = rows.n > 0;
-    for (size_t i = 0; i < rows.n && !ret->good; i++)
-        if (rows.at[i].state == PST_CHECKPOINT_GOOD) {
-            ret->step = rows.at[i].step;
-            ret->good = true;
-        }
+    for (size_t i = 0; i < rows.n && !ret->good; i++) {
+        const struct pst_checkpoint_row *row = &rows.at[i];
+
+        if (row->status == PST_OK &&
+            pst_checkpoint_is_left(rewinds, row->course, row->step))
+            continue;
+        ret->any = true;
+        ret->good = row->state == PST_CHECKPOINT_GOOD;
+        ret->step = ret->good ? row->step : 0;
+    }
     pst_vec_fini(&rows);
     return status;
 }
@@ -99,17 +106,49 @@ static enum pst_status read_second_name(const struct pstd_config *config,
     return status;
 }
 
+/* Reads whose folders they are. *ret_second: the second one; free it with
+ * pst_free. */
+static enum pst_status read_pair(const struct pstd_config *config,
+                                 struct pst_checkpoint_pair *ret,
+                                 char **ret_second, struct pst_diag *diag)
+{
+    enum pst_status status = find_second(config, ret_second, diag);
+
+    if (status == PST_OK)
+        status = pst_checkpoint_read_pair(config->checkpoint, *ret_second, ret,
+                                          diag);
+    return status;
+}
+
+/* Reads the name of the run as a resume finds it. *ret_second: the second
+ * folder names it. */
+static enum pst_status read_pair_name(const struct pstd_config *config,
+                                      char ret[33], bool *ret_second,
+                                      struct pst_diag *diag)
+{
+    struct pst_checkpoint_pair pair = {0};
+    char *second = NULL;
+    const enum pst_status status = read_pair(config, &pair, &second, diag);
+
+    pst_free(second);
+    memcpy(ret, pair.run, sizeof(pair.run));
+    *ret_second = pair.of_second;
+    return status;
+}
+
 static enum pst_status find_newest(const struct pstd_config *config,
                                    struct found *ret, struct pst_diag *diag)
 {
     struct found first = {0}, second = {0};
+    struct pst_checkpoint_pair pair = {0};
+    const struct pst_checkpoint_lineage *of = &pair.lineage;
     char *dir = NULL;
-    enum pst_status status = read_folder(config->checkpoint, &first, diag);
+    enum pst_status status = read_pair(config, &pair, &dir, diag);
 
-    if (status == PST_OK)
-        status = find_second(config, &dir, diag);
-    if (status == PST_OK)
-        status = read_folder(dir, &second, diag);
+    if (status == PST_OK && !of->ignored[0])
+        status = read_folder(config->checkpoint, &of->rewinds, &first, diag);
+    if (status == PST_OK && !of->ignored[1])
+        status = read_folder(dir, &of->rewinds, &second, diag);
     pst_free(dir);
     *ret = (struct found){.step = PST_MAX(first.step, second.step),
                           .good = first.good || second.good,
@@ -132,11 +171,13 @@ enum pst_status pstd_past_init(struct pstd_past *past,
                                struct pst_diag *diag)
 {
     struct found found = {0};
-    bool lacks = false;
+    bool lacks = false, of_second;
 
     *past = (struct pstd_past){0};
     /* If a folder cannot be read, the ranks will refuse it, with the cause. */
-    if (read_run_name(config->checkpoint, past->run, diag) != PST_OK)
+    if ((config->resume.on
+             ? read_pair_name(config, past->run, &of_second, diag)
+             : read_run_name(config->checkpoint, past->run, diag)) != PST_OK)
         past->run[0] = '\0';
     if (read_second_name(config, past->second, diag) != PST_OK)
         past->second[0] = '\0';
@@ -155,9 +196,9 @@ bool pstd_past_record_name(struct pstd_past *past,
 {
     char name[33] = "";
     struct pst_diag ignored;
+    bool of_second;
 
-    if (read_run_name(config->checkpoint, name, &ignored) == PST_OK &&
-        name[0] == '\0' && read_second_name(config, name, &ignored) != PST_OK)
+    if (read_pair_name(config, name, &of_second, &ignored) != PST_OK)
         name[0] = '\0';
     if (name[0] == '\0' || strcmp(name, past->own) == 0)
         return false;
@@ -209,20 +250,18 @@ static enum pst_status find_owner(const struct pstd_past *past,
                                   enum owner *ret, struct pst_diag *diag)
 {
     const bool keeps = keeps_name(past, config);
-    const char *before = past->run;
     struct found found;
     char name[33] = "";
-    enum pst_status status = read_run_name(config->checkpoint, name, diag);
+    bool of_second;
+    enum pst_status status = read_pair_name(config, name, &of_second, diag);
 
     *ret = OURS;
-    if (status == PST_OK && name[0] == '\0') {
-        status = read_second_name(config, name, diag);
-        before = past->second;
-    }
     if (status != PST_OK)
         return status;
     if (name[0] != '\0')
-        *ret = is_ours(past, config, name, before) ? OURS : OTHERS;
+        *ret = is_ours(past, config, name, of_second ? past->second : past->run)
+                   ? OURS
+                   : OTHERS;
     else if (!keeps)
         *ret = NOBODY;
     if (*ret != OTHERS || keeps || past->step > 0)

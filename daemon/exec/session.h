@@ -12,6 +12,7 @@
 #include "daemon/result.h"
 #include "stages/base/str.h"
 #include "stages/files/checkpoint/owner.h"
+#include "stages/files/checkpoint/pair.h"
 #include "stages/files/data.h"
 #include "stages/run/watch/pace.h"
 
@@ -89,7 +90,16 @@ struct pstd_session {
     struct pst_dump *dump;
     /* Set on rank 0, from pstd_session_claim to pstd_session_release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
-    char run[33];               /* name of the run in both folders */
+    char run[33]; /* name of the run in both folders */
+    /* On rank 0: the run's current course, and when the earlier ones ended; the
+     * folders that name a run which this one has replaced (saves/lineage.c). */
+    uint64_t course_number;
+    struct pst_checkpoint_rewinds rewinds;
+    bool replaced[2];
+    /* Earliest step to which the run has gone back while it could not write the
+     * first folder: what is recorded there of later steps is of no use. 0: none
+     */
+    uint64_t missed;
     struct pstd_result *result; /* result->losses is a ring buffer until the
                                    end, filled on all ranks */
     double *times;              /* seconds of the steps in result->losses */
@@ -198,6 +208,30 @@ enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
                                            bool fallback, struct pst_diag *diag)
     PST_MUST_CHECK;
 void pstd_session_release(struct pstd_session *s);
+/* saves/lineage.c: rank 0. Reads which run the folders belong to and what is in
+ * its past, for a resume. */
+enum pst_status pstd_session_read_lineage(struct pstd_session *s,
+                                          struct pst_checkpoint_pair *ret,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* Rank 0, after both folders were taken or not: records in the one that was
+ * taken that the run has replaced another run in the other one. */
+enum pst_status pstd_session_record_replaced(
+    struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
+/* Rank 0. Determines which checkpoints up to step `newest` are in the past of
+ * the run: in a folder that it does not own now, only those of a folder that
+ * names it. */
+void pstd_session_find_lineage(const struct pstd_session *s, uint64_t newest,
+                               struct pst_checkpoint_lineage *ret);
+/* Rank 0, when a checkpoint of that course was loaded: begins a new course
+ * after --resume=STEP. */
+enum pst_status pstd_session_begin_course(struct pstd_session *s,
+                                          uint64_t loaded,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* Rank 0. Moves checkpoints away, in a folder that was taken, whose course the
+ * run has left. */
+enum pst_status pstd_session_set_left_aside(
+    struct pstd_session *s, const char *dir,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Reports checkpoints that were moved into DIR/former-N. */
 void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
                              const struct pst_checkpoint_former *former);

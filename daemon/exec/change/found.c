@@ -50,18 +50,23 @@ struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                 s->config.checkpoint_fallback};
     const bool latest = s->config.resume.step == 0;
     struct pstd_found found = {0};
+    struct pst_checkpoint_pair pair;
+    struct pst_diag ignored;
     bool first = true, verify = latest && pstd_needs_epochs(&s->config);
 
+    if (pst_checkpoint_read_pair(dirs[0], dirs[1], &pair, &ignored) != PST_OK)
+        return found;
     for (unsigned i = 0; i < PST_COUNT(dirs) && latest; i++)
         verify = verify || (dirs[i] != NULL && any_has_changes(dirs[i]));
     for (unsigned i = 0; i < PST_COUNT(dirs); i++) {
         const struct pst_checkpoint_query query = {
             .dir = dirs[i],
+            .lineage = &pair.lineage,
             .step = latest ? PST_CHECKPOINT_LATEST : s->config.resume.step,
             .verify = verify};
         struct pst_checkpoint *ckpt;
 
-        if (dirs[i] == NULL ||
+        if (dirs[i] == NULL || pair.lineage.ignored[i] ||
             pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
             continue;
         if (first || ckpt->info.step > found.step ||

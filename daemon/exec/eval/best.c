@@ -36,7 +36,8 @@ enum pst_status pstd_best_read_past(const struct pstd_session *s,
     enum pst_status status;
 
     ret->n = 0;
-    if (!s->config.resume.on)
+    /* The first folder may have those of the run that this one replaced. */
+    if (!s->config.resume.on || s->replaced[0])
         return PST_OK;
     status = pstd_evals_read(path, ret, &of, diag);
     if (status == PST_OK && are_incomparable(s, &of))
@@ -179,7 +180,7 @@ static enum pst_status check_comparable(struct pstd_session *s,
     struct pst_str of = {0}, text = {0};
     enum pst_status status = PST_OK;
 
-    *ret = !s->config.resume.on;
+    *ret = !s->config.resume.on || s->replaced[0];
     if (*ret || s->config.eval_data == NULL)
         return PST_OK;
     status = pstd_evals_read(path, &past, &of, diag);
@@ -207,7 +208,7 @@ enum pst_status pstd_best_clean(struct pstd_session *s, struct pst_diag *diag)
     if (status == PST_OK)
         status = check_comparable(s, path.text, &anew, diag);
     if (!anew)
-        step = s->config.resume.step;
+        step = s->config.resume.step > 0 ? s->config.resume.step : s->missed;
     if (status == PST_OK && anew)
         status = remove_all(s, path.text, diag);
     else if (status == PST_OK && step > 0)

@@ -91,7 +91,9 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
                                        struct pst_str *differs,
                                        struct pst_diag *diag)
 {
+    struct pst_checkpoint_lineage lineage;
     const struct pst_load_choice choice = {
+        .lineage = &lineage,
         .differs = differs,
         .dir = s->config.checkpoint,
         .fallback = s->config.checkpoint_fallback,
@@ -103,6 +105,8 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
     struct pst_checkpoint_info info;
     enum pst_status status;
 
+    if (s->w->rank == 0)
+        pstd_session_find_lineage(s, UINT64_MAX, &lineage);
     status =
         pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback, diag);
     status = pstd_agree_status(s->w, status, diag);
@@ -112,6 +116,8 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
     s->good_before = UINT64_MAX;
     s->changes = s->saved_changes = s->good_changes = info.changes;
     status = pstd_ramp_begin(s, &info.place, NULL, diag);
+    if (status == PST_OK && s->w->rank == 0)
+        status = pstd_session_begin_course(s, info.course, diag);
     if (status == PST_OK)
         status = pstd_session_set_newer_aside(s, choice.dir, s->step, diag);
     if (status == PST_OK)
@@ -146,16 +152,18 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
 }
 
 /* COLLECTIVE. Loads the newest good checkpoint of the run, or of its second
- * folder alone. *ret_begun: see pstd_session_roll_back. */
+ * folder alone. A folder that cannot be taken is read nevertheless if it names
+ * the run. *ret_begun: see pstd_session_roll_back. */
 static enum pst_status load_newest(struct pstd_session *s, bool second,
                                    struct pst_checkpoint_info *ret,
                                    bool *ret_begun, struct pst_diag *diag)
 {
     bool begun = false;
-    const char *fallback = s->config.checkpoint_fallback;
+    struct pst_checkpoint_lineage lineage;
     const struct pst_load_choice choice = {
-        .dir = second ? fallback : s->config.checkpoint,
-        .fallback = second ? NULL : fallback,
+        .lineage = &lineage,
+        .dir = s->config.checkpoint,
+        .fallback = s->config.checkpoint_fallback,
         .step = PST_CHECKPOINT_LATEST,
         .skipped = emit_skipped,
         .begun = &begun,
@@ -164,12 +172,16 @@ static enum pst_status load_newest(struct pstd_session *s, bool second,
     struct pst_diag ignored;
     enum pst_status status = pstd_session_claim_again(s, second, diag);
 
+    if (status == PST_ERR_IO && choice.fallback != NULL)
+        status = PST_OK;
+    if (status == PST_OK && s->w->rank == 0) {
+        pstd_session_find_lineage(s, s->step, &lineage);
+        lineage.ignored[0] |= second;
+    }
     if (status == PST_OK)
         status =
             pst_engine_load(s->w->engine, &choice, ret, &s->in_fallback, diag);
     status = pstd_agree_status(s->w, status, diag);
-    if (status == PST_OK && second)
-        s->in_fallback = true;
     *ret_begun = pstd_agree_status(s->w, begun ? PST_ERR_INTERNAL : PST_OK,
                                    &ignored) != PST_OK;
     return status;

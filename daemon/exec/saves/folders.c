@@ -94,16 +94,22 @@ static enum pst_status claim_folder(struct pstd_session *s, bool fallback,
         .fallback = fallback ? NULL : second,
         .first = fallback ? s->config.checkpoint : NULL,
         .resume = s->config.resume.on,
+        .rewinds = &s->rewinds,
         .make = second != NULL,
-        .adopt = s->config.adopt,
+        .adopt = s->config.adopt || s->replaced[fallback],
     };
     struct pst_checkpoint_former former;
     enum pst_status status = pst_checkpoint_acquire(&claim, ret, &former, diag);
 
-    if (status == PST_OK) {
-        pstd_session_emit_moved(s, claim.dir, &former);
-        emit_doubt(s, claim.dir, *ret);
-    }
+    if (status != PST_OK)
+        return status;
+    pstd_session_emit_moved(s, claim.dir, &former);
+    emit_doubt(s, claim.dir, *ret);
+    status = pstd_session_set_left_aside(s, claim.dir, diag);
+    if (status == PST_OK)
+        return PST_OK;
+    pst_checkpoint_release(*ret);
+    *ret = NULL;
     return status;
 }
 
@@ -141,8 +147,10 @@ static enum pst_status restore_fallback(struct pstd_session *s,
                            fallback, diag);
 }
 
-static enum pst_status has_checkpoints(const char *dir, bool *ret,
-                                       struct pst_diag *diag)
+/* Leaves out checkpoints whose course the run has left. */
+static enum pst_status has_checkpoints(
+    const char *dir, const struct pst_checkpoint_rewinds *rewinds, bool *ret,
+    struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     enum pst_status status = PST_OK;
@@ -150,7 +158,10 @@ static enum pst_status has_checkpoints(const char *dir, bool *ret,
     *ret = false;
     if (dir != NULL && access(dir, F_OK) == 0)
         status = pst_checkpoint_table(dir, false, &rows, diag);
-    *ret = rows.n > 0;
+    for (size_t i = 0; i < rows.n; i++)
+        *ret |= rows.at[i].status != PST_OK ||
+                !pst_checkpoint_is_left(rewinds, rows.at[i].course,
+                                        rows.at[i].step);
     pst_vec_fini(&rows);
     return status;
 }
@@ -163,13 +174,20 @@ static enum pst_status find_checkpoints(const struct pstd_session *s, bool *ret,
     const char *first = s->config.checkpoint;
     const char *second = s->config.checkpoint_fallback;
     struct pst_checkpoint_run run = {0};
-    enum pst_status status = has_checkpoints(first, ret, diag);
+    struct pst_checkpoint_pair pair = {0};
+    enum pst_status status = PST_OK;
 
-    if (status == PST_OK && !*ret && second == NULL && access(first, F_OK) == 0)
+    *ret = false;
+    if (second == NULL && access(first, F_OK) == 0)
         status = pst_checkpoint_read_run(first, &run, diag);
-    if (status == PST_OK && !*ret)
-        status =
-            has_checkpoints(second != NULL ? second : run.fallback, ret, diag);
+    if (second == NULL)
+        second = run.fallback;
+    if (status == PST_OK)
+        status = pst_checkpoint_read_pair(first, second, &pair, diag);
+    if (status == PST_OK && !pair.lineage.ignored[0])
+        status = has_checkpoints(first, &pair.lineage.rewinds, ret, diag);
+    if (status == PST_OK && !*ret && !pair.lineage.ignored[1])
+        status = has_checkpoints(second, &pair.lineage.rewinds, ret, diag);
     if (status == PST_OK && run.fallback != NULL)
         *ret |= access(run.fallback, F_OK) != 0;
     pst_free(run.fallback);
@@ -208,28 +226,24 @@ static void name_new(struct pstd_session *s)
 
 /* Sets the name of the run, which both folders record. A resumed run keeps the
  * name recorded in the first folder, or else in the second, for instance after
- * the disk of the first was replaced. */
+ * the disk of the first was replaced (pst_checkpoint_read_pair). */
 static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
 {
-    struct pst_checkpoint_run first = {0}, second = {0};
+    struct pst_checkpoint_run first = {0};
+    struct pst_checkpoint_pair pair = {0};
     enum pst_status status = PST_OK;
 
     if (s->config.resume.on)
         status = pst_checkpoint_read_run(s->config.checkpoint, &first, diag);
     if (status == PST_OK && s->config.resume.on)
         status = restore_fallback(s, first.fallback, diag);
-    if (status == PST_OK && s->config.resume.on && first.name[0] == '\0' &&
-        s->config.checkpoint_fallback != NULL)
-        status = pst_checkpoint_read_run(s->config.checkpoint_fallback, &second,
-                                         diag);
-    if (first.name[0] != '\0')
-        memcpy(s->run, first.name, sizeof(s->run));
-    else if (second.name[0] != '\0')
-        memcpy(s->run, second.name, sizeof(s->run));
+    if (status == PST_OK && s->config.resume.on)
+        status = pstd_session_read_lineage(s, &pair, diag);
+    if (pair.run[0] != '\0')
+        memcpy(s->run, pair.run, sizeof(s->run));
     else
         name_new(s);
     pst_free(first.fallback);
-    pst_free(second.fallback);
     return status;
 }
 
@@ -377,6 +391,8 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
         status = check_distinct(s, diag);
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
         status = claim_early(s, true, diag);
+    if (status == PST_OK)
+        status = pstd_session_record_replaced(s, diag);
     if (status == PST_OK)
         emit_replaced(s);
     return status;

@@ -257,6 +257,7 @@ static enum pst_status mark_fault(struct pstd_session *s, const char *fault,
 struct pst_save_note pstd_session_save_note(struct pstd_session *s)
 {
     return (struct pst_save_note){.changes = s->changes,
+                                  .course = s->course_number,
                                   .options = pstd_course_for_checkpoint(s),
                                   .place = pstd_session_place(s)};
 }
