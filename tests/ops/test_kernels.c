@@ -577,7 +577,18 @@ static bool has_turn(unsigned sample)
     return n < 2 || (sample + seed) % n == 0;
 }
 
-int main(void)
+/* True if the text of the sample has one of the words, or if there are none. */
+static bool is_wanted(unsigned sample, char *const *words)
+{
+    bool ret = *words == NULL;
+
+    for (; *words != NULL && !ret; words++)
+        ret = strstr(sample_at(sample)->text, *words) != NULL;
+    return ret;
+}
+
+/* Arguments: words, to run only samples with them. */
+int main(int argc, char **argv)
 {
     struct CMUnitTest *tests = calloc(sample_count() + 2, sizeof(*tests));
     unsigned n = 0;
@@ -586,7 +597,7 @@ int main(void)
     if (tests == NULL)
         return 1;
     for (unsigned i = 0; i < sample_count(); i++)
-        if (has_turn(i))
+        if (has_turn(i) && is_wanted(i, argv + (argc > 0)))
             tests[n++] = (struct CMUnitTest){
                 .name = sample_at(i)->text,
                 .test_func = kernels_agree,
