@@ -11,26 +11,6 @@
 #define SDPA_KEYS 32
 #define SDPA_COLS (SDPA_KEYS / SDPA_SIDE)
 
-/* Maximum and sum of e^(s - base) of each of R rows over the tiles so far; base
- * = max, or 0 if that is -inf. */
-template <int R> struct sdpa_rows {
-    float max[R], sum[R];
-};
-
-template <int R> PST_DEVICE void sdpa_begin(struct sdpa_rows<R> &rows)
-{
-    PST_UNROLL
-    for (int r = 0; r < R; r++) {
-        rows.max[r] = -INFINITY;
-        rows.sum[r] = 0.0f;
-    }
-}
-
-PST_DEVICE float sdpa_base(float max)
-{
-    return max == -INFINITY ? 0.0f : max;
-}
-
 /* Turns the dot products of row r with a tile of keys into e^(s - base), and
  * returns the factor by which sums with the previous base must be scaled. */
 template <class E, int R>

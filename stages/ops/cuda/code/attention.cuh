@@ -216,4 +216,24 @@ PST_DEVICE void sdpa_clear_scores(const struct pst_cuda_sdpa &p, int64_t i,
     }
 }
 
+/* Maximum and sum of e^(s - base) of each of R rows over the tiles so far; base
+ * = max, or 0 if that is -inf. */
+template <int R> struct sdpa_rows {
+    float max[R], sum[R];
+};
+
+template <int R> PST_DEVICE void sdpa_begin(struct sdpa_rows<R> &rows)
+{
+    PST_UNROLL
+    for (int r = 0; r < R; r++) {
+        rows.max[r] = -INFINITY;
+        rows.sum[r] = 0.0f;
+    }
+}
+
+PST_DEVICE float sdpa_base(float max)
+{
+    return max == -INFINITY ? 0.0f : max;
+}
+
 #endif

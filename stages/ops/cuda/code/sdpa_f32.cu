@@ -9,31 +9,11 @@
  */
 #include "stages/ops/cuda/code/sdpa_f32.cuh"
 
-/* Maximum and sum of e^(s - base) of each of R rows over the tiles so far; base
- * = max, or 0 if that is -inf. */
-template <int R> struct sdpa_running {
-    float max[R], sum[R];
-};
-
-template <int R> PST_DEVICE void sdpa_start(struct sdpa_running<R> &rows)
-{
-    PST_UNROLL
-    for (int r = 0; r < R; r++) {
-        rows.max[r] = -INFINITY;
-        rows.sum[r] = 0.0f;
-    }
-}
-
-PST_DEVICE float sdpa_base_of(float max)
-{
-    return max == -INFINITY ? 0.0f : max;
-}
-
 /* Turns the scores of row r into e^(s - base), and returns the factor by which
  * sums with the previous base must be scaled. The sum is that of this thread's
  * columns. */
 template <int R, int C>
-PST_DEVICE float sdpa_advance(struct sdpa_running<R> &rows, int r,
+PST_DEVICE float sdpa_advance(struct sdpa_rows<R> &rows, int r,
                               float (&s)[R][C])
 {
     float max = rows.max[r], sum = 0.0f, base, by;
@@ -42,7 +22,7 @@ PST_DEVICE float sdpa_advance(struct sdpa_running<R> &rows, int r,
     for (int c = 0; c < C; c++)
         max = fmaxf(max, s[r][c]);
     max = sdpa_row_max(max);
-    base = sdpa_base_of(max);
+    base = sdpa_base(max);
     by = expf(rows.max[r] - base);
     PST_UNROLL
     for (int c = 0; c < C; c++) {
@@ -90,9 +70,9 @@ PST_DEVICE void sdpa_attend(const struct pst_cuda_sdpa &p)
     const struct sdpa_source v =
         sdpa_source_of(p.v, sdpa_offset(p, p.v, i, true), p.ev);
     float s[R][N / SDPA_SIDE], to[R][D / SDPA_SIDE] = {};
-    struct sdpa_running<R> rows;
+    struct sdpa_rows<R> rows;
 
-    sdpa_start(rows);
+    sdpa_begin(rows);
     sdpa_copy<D, ROWS>(q, p.q,
                        sdpa_source_of(p.q, sdpa_offset(p, p.q, i, false), p.e),
                        at.top, p.l, p.e);
@@ -195,9 +175,9 @@ PST_DEVICE void sdpa_gather(const struct pst_cuda_sdpa &p,
                             float (&sum)[R])
 {
     float s[R][N / SDPA_SIDE], t[R][N / SDPA_SIDE];
-    struct sdpa_running<R> rows;
+    struct sdpa_rows<R> rows;
 
-    sdpa_start(rows);
+    sdpa_begin(rows);
     PST_UNROLL
     for (int r = 0; r < R; r++)
         sum[r] = 0.0f;
@@ -223,7 +203,7 @@ PST_DEVICE void sdpa_gather(const struct pst_cuda_sdpa &p,
         const float total = sdpa_row_sum(rows.sum[r]);
         float *to = p.stats + PST_CUDA_SDPA_STATS * (a.i * p.l + row);
 
-        base[r] = sdpa_base_of(rows.max[r]);
+        base[r] = sdpa_base(rows.max[r]);
         inverse[r] = total == 0.0f ? 0.0f : 1.0f / total;
         sum[r] = sdpa_row_sum(sum[r]) * inverse[r];
         if (sdpa_x() == 0 && row < p.l) {
