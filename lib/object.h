@@ -64,7 +64,7 @@ struct penstock_session {
     bool is_half;                /* penstock_update has not used them yet */
     struct pst_step_result half; /* if is_half: of penstock_forward_backward */
     uint64_t step, changes;      /* finished steps; calls of set and swap */
-    uint64_t course; /* of the run that it has loaded, for its checkpoints */
+    uint64_t course; /* recorded in checkpoints; that of the loaded one */
     /* rank 0: latest step among the checkpoints that the session has saved, or
      * has found in a folder that it has loaded */
     uint64_t newest;

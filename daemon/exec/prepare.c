@@ -513,9 +513,8 @@ void pstd_session_emit_doubt(void *ctx, const char *text)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Checks the folders of files that the run writes later. A resume,
- * which may be a restart of a job that nobody watches, goes on with a warning.
- */
+/* COLLECTIVE. Checks the folders of files that the run writes later. A resume
+ * only warns, since it may be a restart of a job that nobody watches. */
 static enum pst_status check_folders(struct pstd_session *s,
                                      struct pst_diag *diag)
 {

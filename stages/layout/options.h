@@ -98,7 +98,7 @@ struct pst_exec_options {
      */
     unsigned unshard_window;
     struct pst_optim_options optim;
-    struct pst_loss_scale loss_scale; /* of training; {0}: none */
+    struct pst_loss_scale loss_scale; /* multiplies the loss; {0}: none */
     /* Rules that give some parameters optimizer options of their own
      * (stages/layout/groups/groups.h); NULL: none. */
     const char *groups;

@@ -249,7 +249,7 @@ struct pst_save_note {
     const char *next_fault;
     bool diverged;    /* marks the checkpoint as bad (files/checkpoint.h) */
     uint64_t changes; /* number of changes of the model in the whole run */
-    uint64_t course;  /* of the run (files/checkpoint/lineage.h) */
+    uint64_t course;  /* number of the run's course (lineage.h) */
     /* options of the run (pst_checkpoint_info.options); NULL: unknown */
     const char *options;
     /* Buffer of PST_CHECKPOINT_REASON bytes for the reason that the saved

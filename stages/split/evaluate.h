@@ -45,8 +45,9 @@ struct pst_eval_cut {
     void *read_ctx;
     struct pst_plan *joined;
     struct pst_model *model;
-    struct pst_casting *casts[PST_MAX_FOLLOWS]; /* of `model`, or NULL */
-    struct pst_plan *plan;                      /* the plan to run */
+    struct pst_casting
+        *casts[PST_MAX_FOLLOWS]; /* casts of tensors of `model` */
+    struct pst_plan *plan;       /* the plan to run */
 };
 
 /* Makes the evaluation plan. Parameters are numbered as in `plan`; fn reads

@@ -37,8 +37,9 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
  * is next needed. */
 void pstd_eval_drop(struct pstd_session *s);
 /* Call after the model has changed: makes the engine again, if there is
- * --eval-data. Appends to `why` the reason why that is impossible, so that the
- * run goes on without evaluations; each of them tries again and reports it. */
+ * --eval-data. If that is impossible, appends the reason to `why`. The run then
+ * continues without evaluations: each evaluation tries again, and reports the
+ * failure. */
 enum pst_status pstd_eval_renew(struct pstd_session *s, struct pst_str *why,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_eval_close(struct pstd_session *s);

@@ -57,7 +57,7 @@ struct pst_checkpoint_info {
     /* Number of changes of the model and of options, over the whole run: of
      * two checkpoints of one step, the one with more changes is newer. */
     uint64_t changes;
-    uint64_t course; /* of the run (lineage.h); 0: its first one */
+    uint64_t course; /* number of the run's course (lineage.h); 0: first */
     bool bad;
     /* The reason that a bad checkpoint is bad, or that the run of a good one
      * could not continue. "": unknown. */
@@ -203,7 +203,7 @@ struct pst_checkpoint_row {
     char text[PST_DIAG_TEXT]; /* why the checkpoint is not good, or a remark */
     char model_digest[33];    /* "" if unknown */
     char identity[33]; /* digest of the model's computation; "" if unknown */
-    uint64_t course;   /* of its run; 0 also if unknown */
+    uint64_t course;   /* number of the run's course; 0: first or unknown */
     bool pinned;
 };
 

@@ -314,8 +314,8 @@ static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
 }
 
 /* Checks a folder that cannot be locked because of an I/O error, such as one
- * that cannot be written: the run goes on without it, and may not do so if it
- * would be refused. status: of the error, which is returned otherwise. */
+ * that cannot be written. The run continues without such a folder, but not if
+ * the folder would be refused. status: the I/O error's, returned if not. */
 static enum pst_status check_unlocked(const struct pst_checkpoint_claim *claim,
                                       enum pst_status status,
                                       struct pst_diag *diag)

@@ -29,7 +29,7 @@ struct pst_owner_record {
     /* The run that the other folder names, which this run has replaced but
      * could not write there: its checkpoints are not this run's. "": none. */
     char replaces[33];
-    struct pst_checkpoint_rewinds rewinds; /* of the run */
+    struct pst_checkpoint_rewinds rewinds; /* those of this run */
     int64_t pid;
     /* The process still uses the folder; only used if locks do not work. */
     bool held;

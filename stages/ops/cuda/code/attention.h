@@ -27,7 +27,7 @@ struct pst_cuda_sdpa_operand {
 enum pst_cuda_sdpa_mask {
     PST_CUDA_MASK_NONE,
     PST_CUDA_MASK_BOOL,
-    PST_CUDA_MASK_REAL, /* of the type of q */
+    PST_CUDA_MASK_REAL, /* has the type of q */
 };
 
 struct pst_cuda_sdpa {

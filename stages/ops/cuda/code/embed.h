@@ -28,7 +28,7 @@ struct pst_cuda_embed_grad {
     uint32_t wide;
     uint32_t accumulate; /* true: sums are added to `to` */
     uint32_t by_count;   /* rows are divided by their number of positions */
-    uint32_t type;       /* of `to` and g (enum pst_cuda_type) */
+    uint32_t type;       /* enum pst_cuda_type: that of `to` and g */
     struct pst_cuda_fault fault;
 };
 

@@ -20,7 +20,8 @@ struct pst_cuda_norm {
     int64_t rows, n, step;
     float eps;
     uint32_t centre;
-    uint32_t type, stats_type; /* of x, w, b, g, y; of mean and rstd */
+    uint32_t type;       /* that of x, w, b, g and y (enum pst_cuda_type) */
+    uint32_t stats_type; /* that of mean and rstd */
 };
 
 /* Sums over rows: dw of g (x - mean) rstd, db of g. A first kernel sums each
@@ -33,7 +34,7 @@ struct pst_cuda_norm_affine {
     int64_t rows, n, chunk; /* chunk: rows of each chunk but the last */
     uint32_t chunks;
     uint32_t accumulate; /* true: sums are added to dw */
-    uint32_t type;       /* of g, x, dw, db */
+    uint32_t type;       /* that of g, x, dw and db */
 };
 
 #endif
