@@ -87,6 +87,7 @@ for transport in self mpi; do
   part "20 minutes of requests, $transport" \
     python3 tests/serve/serve.py $penstock tests/golden/rows.pt2 \
     examples/bytegpt/bytegpt.pt2 $norm $tiny tests/golden/target.pt2 \
+    tests/golden/broad.pt2 \
     $transport --full --seed "$seed"
 done
 part "the package on a bare Debian" scripts/package.sh --bare

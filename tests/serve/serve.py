@@ -3,7 +3,7 @@
 """Tests a job that answers requests for outputs (`penstock serve`).
 
 usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 NORM.pt2 TINY.pt2 TARGET.pt2
-                self|mpi [--full] [--seed N] [--only PART]
+                BROAD.pt2 self|mpi [--full] [--seed N] [--only PART]
 
 answers   all kinds of files, more samples than fit in a request: the output of
           `ask` equals that of `infer` for the same rows, bit by bit
@@ -27,6 +27,7 @@ killed    a rank is killed: waiting clients get an error that says to retry
 """
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -340,10 +341,13 @@ class Crowd:
                 f"{times[int(.99 * len(times))]:.4f}, longest {times[-1]:.4f}")
 
 
-def clients(bench, model, transport, seed, seconds, name="clients"):
+def clients(bench, model, transport, seed, seconds, enough, name="clients"):
+    """Ends after `seconds`, or when there are `enough` answers."""
     job = Job(bench, model.plan, transport, name)
     crowd = Crowd(job, model, seed, ["x"])
-    time.sleep(seconds)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and len(crowd.times) < enough:
+        time.sleep(.05)
     said = crowd.end()
     now = job.status()
     assert now["answered"] == len(crowd.times), now
@@ -352,27 +356,27 @@ def clients(bench, model, transport, seed, seconds, name="clients"):
     print(f"{name}: {said}; 0 errors")
 
 
-def large(bench, gpt, transport, seed, seconds):
+def large(bench, broad, transport, seed, seconds, enough):
     """Checks that answers that a client does not read do not delay those of
     other clients."""
-    job = Job(bench, gpt.plan, transport, "unread", "--queue", "200",
+    job = Job(bench, broad.plan, transport, "unread", "--queue", "200",
               "--client-timeout", "3000")
     with open(f"/proc/{bench.pid('unread', 0)}/cmdline", "rb") as file:
         assert b"--client-timeout=3000" in file.read().split(b"\0")
     askers = [job.ask() for _ in range(CLIENTS)]
     for client in askers:
         for _ in range(2):
-            client.send(gpt.part(0, 4, "x"))
+            client.send(broad.part(0, 4, "x"))
     while job.status()["answered"] < 2 * CLIENTS:
         time.sleep(.05)
     with job.ask() as client:
-        gpt.check(client.ask(gpt.part(3, 4, "x")), 3, 4)
+        broad.check(client.ask(broad.part(3, 4, "x")), 3, 4)
     for client in askers:
         for _ in range(2):
-            gpt.check(client.answer(), 0, 4)
+            broad.check(client.answer(), 0, 4)
         client.close()
     job.stop()
-    clients(bench, gpt, transport, seed, seconds, "large")
+    clients(bench, broad, transport, seed, seconds, enough, "large")
 
 
 def check_killed_clients(bench, model, transport, seed, seconds):
@@ -576,6 +580,7 @@ def main():
     parser.add_argument("norm")
     parser.add_argument("tiny")
     parser.add_argument("mse")
+    parser.add_argument("broad")
     parser.add_argument("transport")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
@@ -595,6 +600,8 @@ def main():
         mse = Model(bench, args.mse, "mse", {"x": floats(rng, ROWS, 3),
                                              "target": floats(rng, ROWS, 2)},
                     ["1"])
+        broad = Model(bench, args.broad, "broad", {"x": floats(rng, 16, 8)},
+                      ["1"])
         write_text(bench, model)
         long = 600 if args.full else 0
         transport = args.transport
@@ -604,9 +611,9 @@ def main():
             "targets": lambda: targets(bench, model, mse, transport),
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,
-                                       long or 4),
-            "large": lambda: large(bench, gpt, transport, args.seed,
-                                   long / 10 or 3),
+                                       long or 4, math.inf if long else 8000),
+            "large": lambda: large(bench, broad, transport, args.seed,
+                                   long / 10 or 3, math.inf if long else 400),
             "gone": lambda: check_killed_clients(
                 bench, model, transport, args.seed, long or 3),
             "full": lambda: full(bench, model, transport),
