@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define GUARD 7 /* elements between two rows that must stay unchanged */
 
@@ -30,8 +31,58 @@ static float *numbers(int64_t n)
     return x;
 }
 
-static void one(pst_packed_fn fn, bool ta, bool tb, int64_t m, int64_t n,
-                int64_t k, double alpha, double beta)
+/* What element (i, j) of the result is, and the sum of the terms' sizes. */
+struct reference {
+    double want, size;
+};
+
+static struct reference *expect(const struct pst_gemm *g, const float *a,
+                                const float *b, const float *c)
+{
+    struct reference *ret = malloc((size_t)(g->m * g->n) * sizeof(*ret));
+
+    assert_non_null(ret);
+    for (int64_t i = 0; i < g->m; i++)
+        for (int64_t j = 0; j < g->n; j++) {
+            struct reference *r = &ret[i * g->n + j];
+
+            *r = (struct reference){.want = g->beta * (double)c[i * g->ldc + j],
+                                    .size = 1};
+            for (int64_t p = 0; p < g->k; p++) {
+                const double y =
+                    g->alpha *
+                    (double)(g->ta ? a[p * g->lda + i] : a[i * g->lda + p]) *
+                    (double)(g->tb ? b[j * g->ldb + p] : b[p * g->ldb + j]);
+
+                r->want += y;
+                r->size += fabs(y);
+            }
+        }
+    return ret;
+}
+
+static void check(const struct pst_gemm *g, const float *c, const float *old,
+                  const struct reference *expected)
+{
+    for (int64_t i = 0; i < (g->m - 1) * g->ldc + g->n; i++) {
+        const int64_t row = i / g->ldc, col = i % g->ldc;
+        const struct reference *r = &expected[row * g->n + col];
+
+        if (col >= g->n)
+            assert_true(c[i] == old[i]);
+        else if (!(fabs(c[i] - r->want) <= 2e-7 * r->size * 4))
+            fail_msg("%d%d %lldx%lldx%lld (%lld, %lld): %g, not %g", g->ta,
+                     g->tb, (long long)g->m, (long long)g->n, (long long)g->k,
+                     (long long)row, (long long)col, (double)c[i], r->want);
+    }
+}
+
+/* The functions to test: NULL is pst_gemm_packed(), which chooses one. */
+static pst_packed_fn functions[4];
+static unsigned n_functions;
+
+static void one(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha,
+                double beta)
 {
     static float PST_ALIGNED(64) room[PST_PACKED_SCRATCH];
     const int64_t rows_a = ta ? k : m, rows_b = tb ? n : k;
@@ -45,83 +96,65 @@ static void one(pst_packed_fn fn, bool ta, bool tb, int64_t m, int64_t n,
                                .ldc = n + GUARD,
                                .alpha = alpha,
                                .beta = beta};
+    const int64_t n_c = (m - 1) * g.ldc + n;
     float *a = numbers((rows_a - 1) * g.lda + (ta ? m : k));
     float *b = numbers((rows_b - 1) * g.ldb + (tb ? k : n));
-    float *c = numbers((m - 1) * g.ldc + n), *old = numbers(m * g.ldc);
+    float *c = numbers(n_c), *old = numbers(n_c);
+    struct reference *expected = expect(&g, a, b, old);
 
-    for (int64_t i = 0; i < (m - 1) * g.ldc + n; i++)
-        old[i] = c[i];
-    if (beta == 0)
-        c[0] = NAN;
-    if (fn != NULL)
-        fn(&g, a, b, c, room);
-    else
-        pst_gemm_packed(&g, a, b, c);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < g.ldc && i * g.ldc + j < (m - 1) * g.ldc + n;
-             j++) {
-            double want = beta * old[i * g.ldc + j], size = 1;
-
-            if (j >= n) {
-                assert_true(c[i * g.ldc + j] == old[i * g.ldc + j]);
-                continue;
-            }
-            for (int64_t p = 0; p < k; p++) {
-                const double y =
-                    alpha * (double)(ta ? a[p * g.lda + i] : a[i * g.lda + p]) *
-                    (double)(tb ? b[j * g.ldb + p] : b[p * g.ldb + j]);
-
-                want += y;
-                size += fabs(y);
-            }
-            if (!(fabs(c[i * g.ldc + j] - want) <= 2e-7 * size * 4))
-                fail_msg("%d%d %lldx%lldx%lld (%lld, %lld): %g, not %g", ta, tb,
-                         (long long)m, (long long)n, (long long)k, (long long)i,
-                         (long long)j, (double)c[i * g.ldc + j], want);
-        }
+    for (unsigned f = 0; f < n_functions; f++) {
+        memcpy(c, old, (size_t)n_c * sizeof(*c));
+        if (beta == 0)
+            c[0] = NAN;
+        if (functions[f] != NULL)
+            functions[f](&g, a, b, c, room);
+        else
+            pst_gemm_packed(&g, a, b, c);
+        check(&g, c, old, expected);
+    }
     free(a);
     free(b);
     free(c);
     free(old);
+    free(expected);
 }
 
-/* Tests sizes around those of tiles, panels and blocks. */
-static void all_shapes(pst_packed_fn fn)
+/* Tests sizes around those of tiles, panels and blocks, by all functions and
+ * by those that are chosen for a call: matmuls with vectors use other kernels
+ * than matmuls of two matrices. */
+static void all_shapes(void **state)
 {
     static const int64_t sides[] = {1,  2,  3,  4,  5,  8,  11, 12, 13,
                                     16, 17, 24, 31, 33, 36, 37, 64, 70};
     static const int64_t depths[] = {1, 3, 16, 17, 64, 255, 256, 257, 520};
     int turn = 0;
 
+    (void)state;
+    functions[n_functions++] = NULL;
+    functions[n_functions++] = pst_simd_gemm_any;
+    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
+                         functions[n_functions++] = pst_simd_gemm_avx2;)
+    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
+                           functions[n_functions++] = pst_simd_gemm_avx512;)
     for (size_t i = 0; i < PST_COUNT(sides); i++)
         for (size_t j = 0; j < PST_COUNT(sides); j++)
             for (int form = 0; form < 4; form++, turn++)
-                one(fn, form & 1, form & 2, sides[i], sides[j],
+                one(form & 1, form & 2, sides[i], sides[j],
                     depths[turn % (int)PST_COUNT(depths)],
                     turn % 3 == 0 ? 1 : -0.5,
                     turn % 5 == 0   ? 1
                     : turn % 5 == 1 ? 0.25
                                     : 0);
     for (int form = 0; form < 4; form++) {
-        one(fn, form & 1, form & 2, 200, 50, 300, 1, 0);
-        one(fn, form & 1, form & 2, 400, 9, 40, 1, 1);
-        one(fn, form & 1, form & 2, 9, 400, 40, 1, 1);
-        one(fn, form & 1, form & 2, 130, 130, 20, 1, 0);
+        one(form & 1, form & 2, 200, 50, 300, 1, 0);
+        one(form & 1, form & 2, 400, 9, 40, 1, 1);
+        one(form & 1, form & 2, 9, 400, 40, 1, 1);
+        one(form & 1, form & 2, 130, 130, 20, 1, 0);
         /* B is packed in parts. */
-        one(fn, form & 1, form & 2, 230, 600, 270, 1, 1);
-        one(fn, form & 1, form & 2, 50, 2100, 64, -1, 0);
-        one(fn, form & 1, form & 2, 6, 13, 2100, -1, 0.5);
+        one(form & 1, form & 2, 230, 600, 270, 1, 1);
+        one(form & 1, form & 2, 50, 2100, 64, -1, 0);
+        one(form & 1, form & 2, 6, 13, 2100, -1, 0.5);
     }
-}
-
-static void every_set(void **state)
-{
-    (void)state;
-    all_shapes(pst_simd_gemm_any);
-    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
-                         all_shapes(pst_simd_gemm_avx2);)
-    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
-                           all_shapes(pst_simd_gemm_avx512);)
 }
 
 /* --- windows -------------------------------------------------------------- */
@@ -170,7 +203,10 @@ static float at_window(const struct image *x, int64_t tap, int64_t position)
                    slab / w->count[0] * w->step[0]];
 }
 
-static void one_windows(windows_fn fn, bool tb, int64_t m, struct image *x)
+static windows_fn windows_functions[3];
+static unsigned n_windows_functions;
+
+static void one_windows(bool tb, int64_t m, struct image *x)
 {
     static float PST_ALIGNED(64) room[PST_PACKED_SCRATCH];
     const int64_t n = tb ? x->n_taps : x->positions;
@@ -182,34 +218,34 @@ static void one_windows(windows_fn fn, bool tb, int64_t m, struct image *x)
                                .lda = k + GUARD,
                                .ldc = n + GUARD,
                                .alpha = 1.0};
-    float *a = numbers((m - 1) * g.lda + k), *c = numbers(m * g.ldc);
+    struct pst_gemm plain = g;
+    const int64_t n_c = (m - 1) * g.ldc + n;
+    float *a = numbers((m - 1) * g.lda + k), *b = numbers(k * n);
+    float *c = numbers(n_c), *old = numbers(n_c);
+    struct reference *expected;
 
-    fn(&g, a, &x->w, c, room);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double want = 0, size = 1;
-
-            for (int64_t p = 0; p < k; p++) {
-                const double y = (double)a[i * g.lda + p] *
-                                 (double)at_window(x, tb ? j : p, tb ? p : j);
-
-                want += y;
-                size += fabs(y);
-            }
-            if (!(fabs(c[i * g.ldc + j] - want) <= 2e-7 * size * 4))
-                fail_msg("windows %d %lldx%lldx%lld (%lld, %lld): %g, not %g",
-                         tb, (long long)m, (long long)n, (long long)k,
-                         (long long)i, (long long)j, (double)c[i * g.ldc + j],
-                         want);
-        }
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t j = 0; j < n; j++)
+            b[p * n + j] = at_window(x, tb ? j : p, tb ? p : j);
+    plain.tb = false;
+    plain.ldb = n;
+    expected = expect(&plain, a, b, old);
+    for (unsigned f = 0; f < n_windows_functions; f++) {
+        memcpy(c, old, (size_t)n_c * sizeof(*c));
+        windows_functions[f](&g, a, &x->w, c, room);
+        check(&g, c, old, expected);
+    }
     free(a);
+    free(b);
     free(c);
+    free(old);
+    free(expected);
     free(x->copy);
 }
 
 /* Tests lines shorter than a vector, longer than a panel, and a single one;
  * rows within one block and across blocks. */
-static void all_windows(windows_fn fn)
+static void all_windows(void **state)
 {
     static const int64_t widths[] = {1, 7, 16, 33, 120};
     static const int64_t rows[] = {1, 3, 12, 37, 200};
@@ -217,35 +253,25 @@ static void all_windows(windows_fn fn)
     struct image x;
     int turn = 0;
 
+    (void)state;
+    windows_functions[n_windows_functions++] = pst_simd_gemm_windows_any;
+    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
+                         windows_functions[n_windows_functions++] =
+                             pst_simd_gemm_windows_avx2;)
+    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
+                           windows_functions[n_windows_functions++] =
+                               pst_simd_gemm_windows_avx512;)
     for (size_t i = 0; i < PST_COUNT(widths); i++)
         for (size_t j = 0; j < PST_COUNT(rows); j++, turn++)
             for (int tb = 0; tb < 2; tb++) {
                 image_init(&x, 1 + turn % 3, 1 + turn % 4, widths[i], turn % 2,
                            taps[turn % (int)PST_COUNT(taps)]);
-                one_windows(fn, tb, rows[j], &x);
+                one_windows(tb, rows[j], &x);
             }
     for (int tb = 0; tb < 2; tb++) { /* B is larger than the buffer for it */
         image_init(&x, 1, 11, 60, 0, MAX_TAPS);
-        one_windows(fn, tb, 200, &x);
+        one_windows(tb, 200, &x);
     }
-}
-
-static void every_set_windows(void **state)
-{
-    (void)state;
-    all_windows(pst_simd_gemm_windows_any);
-    PST_SIMD_IF_AVX2(if (pst_cpu_isa() >= PST_ISA_AVX2)
-                         all_windows(pst_simd_gemm_windows_avx2);)
-    PST_SIMD_IF_AVX512(if (pst_cpu_isa() >= PST_ISA_AVX512)
-                           all_windows(pst_simd_gemm_windows_avx512);)
-}
-
-/* Tests the kernels that are chosen for a call: matmuls with vectors use other
- * kernels than matmuls of two matrices. */
-static void chosen(void **state)
-{
-    (void)state;
-    all_shapes(NULL);
 }
 
 /* Small matmuls use OpenBLAS, and large ones too if OpenBLAS has its best
@@ -272,9 +298,8 @@ static void rule(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_set),
-        cmocka_unit_test(every_set_windows),
-        cmocka_unit_test(chosen),
+        cmocka_unit_test(all_shapes),
+        cmocka_unit_test(all_windows),
         cmocka_unit_test(rule),
     };
 
