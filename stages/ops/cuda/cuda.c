@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 #include "stages/device/cuda/cublaslt.h"
-#include "stages/ops/cuda/copies.h"
+#include "stages/ops/cuda/elements/copies.h"
+#include "stages/ops/cuda/elements/loops.h"
 #include "stages/ops/cuda/fallback.h"
 #include "stages/ops/cuda/kernels.h"
-#include "stages/ops/cuda/loops.h"
 #include "stages/ops/cuda/tasks.h"
 
 #if PST_HAVE_CUDA

@@ -5,8 +5,8 @@
 
 #include "stages/ops/core/order.h"
 #include "stages/ops/cpu/kernels.h"
-#include "stages/ops/cuda/copies.h"
-#include "stages/ops/cuda/loops.h"
+#include "stages/ops/cuda/elements/copies.h"
+#include "stages/ops/cuda/elements/loops.h"
 
 #define X(id) extern const struct pst_kernels pst_cuda_kernels_##id;
 #include "stages/ops/cuda/rows.def"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Elementwise loops: a kernel for each line of loops.def. */
-#include "stages/ops/cuda/code/elements.cuh"
+#include "stages/ops/cuda/code/elements/elements.cuh"
 #include "stages/ops/cuda/code/math.cuh"
 
 /* --- elements of any type ------------------------------------------------- */

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/attention/sdpa.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "stages/ops/cuda/code/layers/attention.h"
+#include "stages/ops/cuda/kernels.h"
+
+/* Kernels, rows of their tiles on both sides (query rows or keys), and their
+ * shared memory if its size is chosen here; for operands of up to
+ * PST_CUDA_SDPA_NARROW columns and of more, in f32 and in 16 bits. */
+enum { ROWS, QUERY_GRAD, KEY_GRAD };
+#define TILE(rows, cols) PST_CUDA_SDPA_BYTES(rows, cols)
+static const struct {
+    enum pst_cuda_fn fn;
+    int64_t side;
+    unsigned bytes;
+} kernels[][2][2] = {
+    /* q, k, v and the probabilities */
+    [ROWS] = {{{PST_FN_pst_sdpa_f32_64, 64, 3 * TILE(64, 64) + TILE(64, 64)},
+               {PST_FN_pst_sdpa_f32_128, 64,
+                TILE(64, 128) + 2 * TILE(32, 128) + TILE(64, 32)}},
+              {{PST_FN_pst_sdpa_64_16, 64, 0},
+               {PST_FN_pst_sdpa_128_16, 32, 0}}},
+    /* q, g, k, v and the gradients of the scores */
+    [QUERY_GRAD] = {{{PST_FN_pst_sdpa_query_grad_f32_64, 64, 5 * TILE(64, 64)},
+                     {PST_FN_pst_sdpa_query_grad_f32_128, 32,
+                      4 * TILE(32, 128) + TILE(32, 32)}},
+                    {{PST_FN_pst_sdpa_query_grad_64_16, 32, 0},
+                     {PST_FN_pst_sdpa_query_grad_128_16, 16, 0}}},
+    [KEY_GRAD] = {{{PST_FN_pst_sdpa_key_grad_f32_64, 64, 5 * TILE(64, 64)},
+                   {PST_FN_pst_sdpa_key_grad_f32_128, 32,
+                    4 * TILE(32, 128) + TILE(32, 32)}},
+                  {{PST_FN_pst_sdpa_key_grad_64_16, 32, 0},
+                   {PST_FN_pst_sdpa_key_grad_128_16, 16, 0}}},
+};
+
+static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
+{
+    struct pst_cuda_sdpa_operand ret = {.row = f->row, .col = f->col};
+
+    if (f->x != NULL)
+        ret.x = f->x->data;
+    memcpy(ret.batch, f->batch, sizeof(ret.batch));
+    return ret;
+}
+
+/* Returns the parameters of dropout: pst_rng_f32 is below the probability if
+ * its 24 bits are below `limit`. */
+static struct pst_cuda_chance chance_of(const struct pst_sdpa *p)
+{
+    struct pst_cuda_chance ret = {.kept = 1.0f};
+
+    if (p->dropout <= 0.0)
+        return ret;
+    pst_rng_stream(&p->rng, ret.stream);
+    ret.limit = (uint32_t)ceil(fmin(p->dropout, 1.0) * 0x1p24);
+    if (p->dropout < 1.0)
+        ret.kept = (float)(1.0 / (1.0 - p->dropout));
+    return ret;
+}
+
+static struct pst_cuda_sdpa params_of(const struct pst_sdpa *p)
+{
+    struct pst_cuda_sdpa ret = {.q = operand_of(&p->q),
+                                .k = operand_of(&p->k),
+                                .v = operand_of(&p->v),
+                                .mask = operand_of(&p->mask),
+                                .g = operand_of(&p->g),
+                                .l = (int32_t)p->l,
+                                .s = (int32_t)p->s,
+                                .e = (int32_t)p->e,
+                                .ev = (int32_t)p->ev,
+                                .group = p->group,
+                                .n_batch = p->n_batch,
+                                .causal = p->causal,
+                                .scale = (float)p->scale,
+                                .drop = chance_of(p)};
+
+    memcpy(ret.batch, p->batch, sizeof(ret.batch));
+    if (p->mask.x != NULL)
+        ret.mask_kind = p->mask.x->meta->dtype == PST_BOOL ? PST_CUDA_MASK_BOOL
+                                                           : PST_CUDA_MASK_REAL;
+    (void)pst_cuda_type_of(p->q.x->meta->dtype, &ret.type);
+    return ret;
+}
+
+/* Launches a block for each tile of n rows in all batches. */
+static void launch_tiles(const struct pst_call *c, unsigned kernel, int64_t n,
+                         int64_t batches, struct pst_cuda_sdpa *p)
+{
+    const unsigned wide = PST_MAX(p->e, p->ev) > PST_CUDA_SDPA_NARROW;
+    const bool half = p->type != PST_CUDA_F32;
+    const int64_t side = kernels[kernel][half][wide].side;
+
+    p->tiles = (int32_t)((n + side - 1) / side);
+    pst_cuda_launch_shared(c->stream, kernels[kernel][half][wide].fn,
+                           (int64_t)p->tiles * batches,
+                           kernels[kernel][half][wide].bytes, p);
+}
+
+static void forward_run(const struct pst_call *c)
+{
+    struct pst_cuda_sdpa p;
+    struct pst_sdpa of;
+
+    pst_sdpa_describe(c, 0, &of);
+    p = params_of(&of);
+    p.out = c->out[0].data;
+    launch_tiles(c, ROWS, p.l, of.batches, &p);
+}
+
+/* Returns the scratch for the statistics of query rows. */
+static size_t backward_scratch(const struct pst_call *c,
+                               unsigned threads PST_UNUSED)
+{
+    struct pst_sdpa of;
+
+    pst_sdpa_describe(c, 1, &of);
+    return (size_t)(of.batches * of.l) * PST_CUDA_SDPA_STATS * sizeof(float);
+}
+
+static void backward_run(const struct pst_call *c)
+{
+    struct pst_cuda_sdpa p;
+    struct pst_sdpa of;
+
+    pst_sdpa_describe(c, 1, &of);
+    p = params_of(&of);
+    p.stats = c->scratch;
+    p.dq = c->out[0].data;
+    p.dk = c->out[1].data;
+    p.dv = c->out[2].data;
+    p.ds = c->n_out > 3 ? c->out[3].data : NULL;
+    launch_tiles(c, QUERY_GRAD, p.l, of.batches, &p);
+    launch_tiles(c, KEY_GRAD, p.s, of.batches / p.group, &p);
+}
+
+/* --- kernels ----------------------------------------------------------------
+ */
+
+/* True for one dtype with at most 128 columns, and a mask of it or of bool. */
+static bool fits(const struct pst_call *c, const struct pst_sdpa *p)
+{
+    for (unsigned i = 0; i < c->n_in; i++)
+        if (!pst_cuda_is_absent(&c->in[i]) &&
+            c->in[i].meta->dtype != p->q.x->meta->dtype &&
+            !(&c->in[i] == p->mask.x && c->in[i].meta->dtype == PST_BOOL))
+            return false;
+    return p->e > 0 && p->ev > 0 &&
+           PST_MAX(p->e, p->ev) <= PST_CUDA_SDPA_WIDE &&
+           PST_MAX(p->l, p->s) < INT32_MAX - PST_CUDA_SDPA_NARROW &&
+           p->batches * ((PST_MAX(p->l, p->s) + 15) / 16) <= INT32_MAX;
+}
+
+static bool forward_supports(const struct pst_call *c)
+{
+    struct pst_sdpa p;
+
+    pst_sdpa_describe(c, 0, &p);
+    return fits(c, &p);
+}
+
+/* False if keys are broadcast: their gradients would have to be summed over
+ * batches. Heads may be grouped. */
+static bool backward_supports(const struct pst_call *c)
+{
+    struct pst_sdpa p;
+
+    pst_sdpa_describe(c, 1, &p);
+    for (unsigned d = 0; d < p.n_batch; d++)
+        if (p.k.x->meta->size[d] * (d + 1 == p.n_batch ? p.group : 1) !=
+            p.batch[d])
+            return false;
+    return fits(c, &p);
+}
+
+static const struct pst_kernel forward_kernels[] = {
+    {"cuda_sdpa_f32", PST_ISA_ANY, PST_D(F32), PST_K_QUEUED | PST_K_STRIDED,
+     forward_supports, NULL, forward_run, 1e-5},
+    {"cuda_sdpa_16", PST_ISA_ANY, PST_D_16, PST_K_QUEUED | PST_K_STRIDED,
+     forward_supports, NULL, forward_run, 1e-5},
+};
+PST_CUDA_KERNELS(scaled_dot_product_attention, forward_kernels);
+
+static const struct pst_kernel backward_kernels[] = {
+    {"cuda_sdpa_backward_f32", PST_ISA_ANY, PST_D(F32),
+     PST_K_QUEUED | PST_K_STRIDED, backward_supports, backward_scratch,
+     backward_run, 2e-5},
+    {"cuda_sdpa_backward_16", PST_ISA_ANY, PST_D_16,
+     PST_K_QUEUED | PST_K_STRIDED, backward_supports, backward_scratch,
+     backward_run, 2e-5},
+};
+PST_CUDA_KERNELS(sdpa_backward, backward_kernels);
+PST_CUDA_KERNELS(sdpa_backward_mask, backward_kernels);
