@@ -9,7 +9,7 @@
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
-#include "stages/split/again.h"
+#include "stages/split/convert/again.h"
 
 #define TAG PST_TAG_CLIENT
 

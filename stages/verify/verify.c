@@ -10,7 +10,7 @@
 #include "stages/base/host/cpu.h"
 #include "stages/base/plural.h"
 #include "stages/base/rng.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 #include "stages/verify/verifier.h"
 
 /* Accepted relative error, in the 2-norm, of the gradient of a parameter that

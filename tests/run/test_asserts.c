@@ -4,8 +4,8 @@
  * (tests/golden/make/make_asserts.py). */
 #include "tests/run/golden.h"
 
-#include "stages/split/evaluate.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/evaluate.h"
+#include "stages/split/convert/join.h"
 
 static struct pst_model *model;
 /* The model in three stages, in two, and in eval mode. */

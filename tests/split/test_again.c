@@ -5,7 +5,7 @@
 #include "tests/split/golden.h"
 
 #include "stages/ops/core/op.h"
-#include "stages/split/again.h"
+#include "stages/split/convert/again.h"
 #include "stages/split/store/pack.h"
 
 #include <stdio.h>

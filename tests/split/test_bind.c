@@ -5,7 +5,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/split/bind/bind.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 #include "stages/split/store/pack.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "tests/step.h"
 
 #include "stages/run/dump.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
 #include "stages/files/safetensors.h"
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/mode.h"
-#include "stages/split/evaluate.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/evaluate.h"
+#include "stages/split/convert/join.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
  * vocabulary. */
 #include "tests/split/model.h"
 
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 
 #include <stdio.h>
 

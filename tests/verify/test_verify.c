@@ -3,7 +3,7 @@
 #include "tests/run/net.h"
 
 #include "stages/ops/core/vjp.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 #include "stages/verify/verify.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * trained one in evaluations. One thread. */
 #include "daemon/common/config.h"
 #include "stages/split/bind/bind.h"
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 
 /* A zeroed struct has no model. */
 struct pstd_eval_model {

@@ -9,7 +9,7 @@
 #include "daemon/common/config.h"
 #include "stages/base/str.h"
 #include "stages/run/exec.h"
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 
 /* A zeroed struct has no engine. */
 struct pstd_evaluator {

@@ -2,7 +2,7 @@
 #include "daemon/common/model/tree.h"
 
 #include "stages/base/alloc.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 
 #include <stdlib.h>
 

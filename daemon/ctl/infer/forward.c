@@ -5,7 +5,7 @@
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
 #include "stages/run/state/carried.h"
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 
 static void report_skipped(void *ctx, const char *dir, uint64_t step,
                            const char *text)

@@ -7,7 +7,7 @@
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
 #include "stages/sched/generate.h"
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 #include "stages/tune/choose.h"
 
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,

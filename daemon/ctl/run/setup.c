@@ -9,7 +9,7 @@
 #include "daemon/common/socket.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 
 enum pst_status pstctl_setup_name(struct pstctl_setup *s,
                                   const struct pstd_config *config,

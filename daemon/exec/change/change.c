@@ -22,7 +22,7 @@
 #include "stages/modules/freeze.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
-#include "stages/split/again.h"
+#include "stages/split/convert/again.h"
 
 /* The plan of a run with a changed model. */
 struct pstd_changed {

@@ -12,7 +12,7 @@
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/run/state/carried.h"
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 
 #define WAIT_MS 50 /* interval at which idle rank 0 polls the others */
 

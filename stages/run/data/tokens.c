@@ -7,7 +7,7 @@
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/rows.h"
 #include "stages/passes/replay.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 
 #define TAG PST_TAG_EXEC
 

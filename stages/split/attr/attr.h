@@ -3,12 +3,13 @@
 #define PENSTOCK_STAGES_SPLIT_ATTR_ATTR_H
 /*
  * Finds tensors of a plan's state by name, and changes their values and dtypes
- * in the model that was rebuilt from the plan (split/again.h). Every name of a
- * tensor leads to the same entry, so every reader sees a change. One thread.
+ * in the model that was rebuilt from the plan (split/convert/again.h). Every
+ * name of a tensor leads to the same entry, so every reader sees a change. One
+ * thread.
  */
 #include "stages/base/vec.h"
 #include "stages/files/safetensors.h"
-#include "stages/split/again.h"
+#include "stages/split/convert/again.h"
 
 /* A name and the tensor, or part of one, that it refers to. */
 struct pst_attr {

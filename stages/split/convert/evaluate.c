@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 
 #include "stages/ops/core/mode.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 #include "stages/split/split.h"
 
 #include <fnmatch.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_EVALUATE_H
-#define PENSTOCK_STAGES_SPLIT_EVALUATE_H
+#ifndef PENSTOCK_STAGES_SPLIT_CONVERT_EVALUATE_H
+#define PENSTOCK_STAGES_SPLIT_CONVERT_EVALUATE_H
 /*
  * Converts a plan to the graph that model.eval() would run.
  *

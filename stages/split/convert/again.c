@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/split/again.h"
+#include "stages/split/convert/again.h"
 
 #include "stages/ops/core/op.h"
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 #include "stages/split/split.h"
 #include "stages/split/store/pack.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_AGAIN_H
-#define PENSTOCK_STAGES_SPLIT_AGAIN_H
+#ifndef PENSTOCK_STAGES_SPLIT_CONVERT_AGAIN_H
+#define PENSTOCK_STAGES_SPLIT_CONVERT_AGAIN_H
 /*
  * Turns a plan back into a model that can be edited and cut again at the same
  * places: for replacing modules when the model's file no longer exists. One

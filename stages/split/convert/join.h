@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SPLIT_JOIN_H
-#define PENSTOCK_STAGES_SPLIT_JOIN_H
+#ifndef PENSTOCK_STAGES_SPLIT_CONVERT_JOIN_H
+#define PENSTOCK_STAGES_SPLIT_CONVERT_JOIN_H
 /*
  * Joins the stages of a plan into one, so that the plan can be compared with
  * its uncut form when the model's file no longer exists. The stages' graphs are

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/split/join.h"
+#include "stages/split/convert/join.h"
 
 #include "stages/graph/calls.h"
 #include "stages/passes/replay.h"

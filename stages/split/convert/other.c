@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Cuts another export of a model into the stages of a plan of the model. */
-#include "stages/split/evaluate.h"
+#include "stages/split/convert/evaluate.h"
 
 #include <string.h>
 
