@@ -10,7 +10,7 @@
 
 #include "stages/base/host/cpu.h"
 #include "stages/ops/cpu/simd/loops.h"
-#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/pointwise/special/special_math.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions of two operands; their gradients are formulas. */
 #include "stages/ops/pointwise/pointwise.h"
-#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/pointwise/special/special_math.h"
 
 #include <math.h>
 

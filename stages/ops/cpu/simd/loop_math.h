@@ -9,7 +9,7 @@
 #ifndef __cplusplus
 #include "stages/ops/cpu/simd/special.h"
 #include "stages/ops/cpu/simd/vecmath.h"
-#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/pointwise/special/special_math.h"
 #endif
 
 static PST_ALWAYS_INLINE float gelu(float x)

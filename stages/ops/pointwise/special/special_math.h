@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_MATH_H
-#define PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_MATH_H
+#ifndef PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_SPECIAL_MATH_H
+#define PENSTOCK_STAGES_OPS_POINTWISE_SPECIAL_SPECIAL_MATH_H
 /* Special functions that libm lacks, in double, with relative error of about
  * 1e-14. */
 #include <stdint.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/pointwise/special/special_math.h"
 
 #include "stages/base/macros.h"
 

@@ -7,7 +7,7 @@
  *
  * Each is computed where it is not close to 1, and the other one from it.
  */
-#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/pointwise/special/special_math.h"
 
 #include "stages/base/macros.h"
 

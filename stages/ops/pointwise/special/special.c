@@ -2,7 +2,7 @@
 /* Operators for special functions and their gradients. special_math.c computes
  * the functions that are neither in libm nor a short formula of its functions.
  */
-#include "stages/ops/pointwise/special_math.h"
+#include "stages/ops/pointwise/special/special_math.h"
 
 #include "stages/ops/pointwise/pointwise.h"
 
