@@ -11,7 +11,7 @@
 #include "stages/base/str.h"
 #include "stages/cost/cost.h"
 #include "stages/files/data/list.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 #include "stages/tune/estimate.h"
 
 #define WATCHDOG_S 60

@@ -7,7 +7,7 @@
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "stages/base/str.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
                                     struct pst_diag *diag)

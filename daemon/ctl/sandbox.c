@@ -12,7 +12,7 @@
 #include "stages/base/host/headroom.h"
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 /* System files that the C library and penstock read: memory, processors,
  * cgroups, time zones. */

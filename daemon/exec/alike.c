@@ -9,8 +9,8 @@
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
 #include "stages/files/given.h"
-#include "stages/ops/matmul/rates.h"
 #include "stages/ops/plugin/plugin.h"
+#include "stages/ops/rates/rates.h"
 #include "stages/run/facts.h"
 
 #define WHOLE_BYTES  ((uint64_t)4 << 20)

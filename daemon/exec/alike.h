@@ -19,8 +19,9 @@ enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE, before programs are compiled. If matmuls may use bf16 (the dtype
- * is bf16, or the plan is one of --autocast), all ranks use the rates of rank 0's machine (stages/ops/matmul/rates.h). If that machine
- * was never measured, measures it and emits the event "measured". */
+ * is bf16, or the plan is one of --autocast), all ranks use the rates of rank
+ * 0's machine (stages/ops/rates/rates.h). If that machine was never measured,
+ * measures it and emits the event "measured". */
 enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 

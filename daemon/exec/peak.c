@@ -8,7 +8,7 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 /* Host, cores and computing threads of a process of the job. */
 struct place {

@@ -4,7 +4,7 @@
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/devices.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 bool pst_is_accumulate(const struct pst_node *node)
 {

@@ -5,10 +5,10 @@
  * Estimated seconds of computation and communication, for the splitter, the
  * simulator, `plan`, schedule auto and the placement of stages. The cost of a
  * node depends on its operations, the bytes it accesses, and the rates of a
- * machine (stages/ops/matmul/rates.h). Pure functions; any thread.
+ * machine (stages/ops/rates/rates.h). Pure functions; any thread.
  */
 #include "stages/ops/core/op.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 /* A training step costs three forward passes: the forward itself, and one each
  * for the gradients of inputs and of parameters. Used by callers that have no

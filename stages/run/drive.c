@@ -13,7 +13,7 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
 #include "stages/ops/matmul/gemm_bf16.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 #include "stages/run/claims.h"
 #include "stages/run/facts.h"
 #include "stages/run/lanes.h"

@@ -5,7 +5,7 @@
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 #include "stages/ops/matmul/gemm_bf16.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 #include "tests/changes.h"
 #include "tests/split/model.h"
 

@@ -9,7 +9,7 @@
 #include "stages/graph/tensor.h"
 #include "stages/ops/core/call.h"
 #include "stages/ops/matmul/gemm_bf16.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/gemm_bf16.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/base/untrusted/json_file.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 #include "stages/sched/costs.h"
 
 #define MAX_FILE ((size_t)16 << 20)

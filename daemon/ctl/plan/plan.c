@@ -15,7 +15,7 @@
 #include "daemon/ctl/timeline.h"
 #include "stages/ops/devices.h"
 #include "stages/ops/matmul/blas.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 #include "stages/sched/simulate.h"
 #include "stages/tune/choose.h"
 #include "stages/tune/estimate.h"

@@ -12,7 +12,7 @@
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/column_sum.h"
 #include "stages/ops/matmul/product.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 /* A chunk's logits have at most CHUNK_BYTES, and a chunk at most CHUNK_MOST
  * rows. But it has at least CHUNK_LEAST: every chunk reads the weight twice and

@@ -4,8 +4,8 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/gemm_bf16.h"
-#include "stages/ops/matmul/rates.h"
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/rates/rates.h"
 
 #define BLOCK 256 /* elements converted at a time */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_MATMUL_RATES_H
-#define PENSTOCK_STAGES_OPS_MATMUL_RATES_H
+#ifndef PENSTOCK_STAGES_OPS_RATES_RATES_H
+#define PENSTOCK_STAGES_OPS_RATES_RATES_H
 /*
  * Rates of the machine, from which costs are computed (stages/cost/cost.h), and
  * which decide if bf16 matmul instructions are used. Feature bits give an

@@ -4,7 +4,7 @@
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/packed.h"
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 #include <time.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/matmul/rates.h"
+#include "stages/ops/rates/rates.h"
 
 #include "stages/base/alloc.h"
 #include "stages/base/host/cpu.h"
