@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/common/control/socket.h"
 #include "daemon/common/interface.h"
-#include "daemon/common/socket.h"
 #include "daemon/loop/control.h"
 #include "daemon/loop/loop.h"
 #include "daemon/loop/signals.h"

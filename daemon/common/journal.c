@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"
 

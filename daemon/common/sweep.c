@@ -2,7 +2,7 @@
 /* Removes files that killed jobs have left beside their sockets. Holds the lock
  * of BASE meanwhile, since a folder or file that is just being created has no
  * lock yet. */
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/common/lock.h"
+#include "daemon/common/control/lock.h"
 
 #define RANK   "rank"
 #define SOCKET ".sock"

@@ -6,7 +6,7 @@
  * the simulator from the measured costs. The exec thread makes it, the loop
  * keeps the newest, a reply carries it to the client.
  */
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "stages/sched/timeline.h"
 
 struct pstd_trace {

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/control/socket.h"
 #include "daemon/common/logfile.h"
 #include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
-#include "daemon/common/socket.h"
 #include "stages/base/host/guard.h"
 
 static const struct pstctl_command *const commands[] = {

@@ -12,8 +12,8 @@
  * events that it has missed instead. Clients cannot keep others out, either:
  * when all slots are taken, the least active client is dropped.
  */
-#include "daemon/common/frame.h"
-#include "daemon/common/socket.h"
+#include "daemon/common/control/frame.h"
+#include "daemon/common/control/socket.h"
 #include "daemon/loop/record/history.h"
 
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 #include "daemon/loop/commands.h"
 #include "daemon/loop/stay.h"
 #include "stages/base/host/fs.h"

@@ -29,7 +29,7 @@ PARSERS = {
              "stages/base/fold/*.c"],
     "manifest": ["stages/files/checkpoint/manifest.c", "stages/files/checkpoint/manifest_names.c",
                  "stages/files/checkpoint/manifest_options.c"],
-    "frame": ["daemon/common/frame.c", "stages/base/untrusted/wire.c"],
+    "frame": ["daemon/common/control/frame.c", "stages/base/untrusted/wire.c"],
     "request": ["daemon/loop/serve/request.c"],
     "csv": ["stages/sched/parse.c"],
     "costs": ["stages/sched/costs.c"],

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "plan.pb-c.h"
 #include "stages/base/str.h"
 #include "stages/split/store/pack.h"

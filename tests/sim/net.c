@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 
 #define LINKS  32
 #define TIMERS 32

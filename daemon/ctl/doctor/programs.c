@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/job/wait.h"

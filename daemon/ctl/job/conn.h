@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_CTL_JOB_CONN_H
 /* A connection to a daemon's control socket. One thread. */
 #include "daemon/common/config.h"
-#include "daemon/common/frame.h"
-#include "daemon/common/socket.h"
+#include "daemon/common/control/frame.h"
+#include "daemon/common/control/socket.h"
 
 struct pstctl_conn {
     int fd;

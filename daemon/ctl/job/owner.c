@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "daemon/common/lock.h"
+#include "daemon/common/control/lock.h"
 
 #define TRIES 100 /* attempts to read the pids, one per millisecond */
 #define PIDS_LEN                                                               \

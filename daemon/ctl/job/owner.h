@@ -6,7 +6,7 @@
  * that starts the job, and inherited by the processes it starts. The name is
  * free again when the last of them has ended. One thread.
  */
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 #include "stages/base/diag.h"
 
 #include <sys/signalfd.h>

@@ -9,8 +9,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "daemon/common/control/lock.h"
 #include "daemon/common/interface.h"
-#include "daemon/common/lock.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/hosts/ask.h"

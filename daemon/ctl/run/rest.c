@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "daemon/common/journal.h"
 #include "stages/base/alloc.h"
 

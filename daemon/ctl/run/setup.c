@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
 #include "stages/split/convert/join.h"

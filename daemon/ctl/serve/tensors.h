@@ -3,7 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
 /* Tensors of requests to a served model and of its answers, and their files.
  * One thread. */
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "stages/base/vec.h"
 #include "stages/graph/tensor.h"
 

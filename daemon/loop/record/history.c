@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/record/history.h"
 
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "stages/base/alloc.h"
 
 static void pack_event(const struct pstd_note *note, uint64_t seq,

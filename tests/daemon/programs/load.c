@@ -11,7 +11,7 @@
  *
  * Prints one line of JSON: the number of answers and their latency.
  */
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "stages/base/alloc.h"
 
 #include <errno.h>

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 #include "tests/daemon/unit/drive.h"
 #include "tests/patience.h"
 #include "tests/test.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "stages/base/alloc.h"
 #include "tests/folder.h"
 #include "tests/test.h"

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/common/lock.h"
+#include "daemon/common/control/lock.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 
 #include <signal.h>
 #include <stdio.h>

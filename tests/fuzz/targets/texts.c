@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/common/config.h"
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 #include "daemon/ctl/flight/blame.h"
 #include "daemon/ctl/report/line.h"
 #include "daemon/loop/serve/serving.h"

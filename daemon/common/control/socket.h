@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_COMMON_SOCKET_H
-#define PENSTOCK_DAEMON_COMMON_SOCKET_H
+#ifndef PENSTOCK_DAEMON_COMMON_CONTROL_SOCKET_H
+#define PENSTOCK_DAEMON_COMMON_CONTROL_SOCKET_H
 /*
  * Control sockets: creating them, connecting to them, and the files beside
  * them.
  */
-#include "daemon/common/paths.h"
+#include "daemon/common/control/paths.h"
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
 

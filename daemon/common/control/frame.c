@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/common/frame.h"
+#include "daemon/common/control/frame.h"
 
 #include "stages/base/alloc.h"
 #include "stages/base/untrusted/wire.h"

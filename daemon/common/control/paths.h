@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_COMMON_PATHS_H
-#define PENSTOCK_DAEMON_COMMON_PATHS_H
+#ifndef PENSTOCK_DAEMON_COMMON_CONTROL_PATHS_H
+#define PENSTOCK_DAEMON_COMMON_CONTROL_PATHS_H
 /*
  * Paths of control sockets, and checks that no other user controls their
  * folders. --socket sets the path for rank 0 only. Without it each rank has

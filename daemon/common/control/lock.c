@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/common/lock.h"
+#include "daemon/common/control/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/common/paths.h"
+#include "daemon/common/control/paths.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/common/paths.h"
+#include "daemon/common/control/paths.h"
 
 #include <ctype.h>
 #include <errno.h>

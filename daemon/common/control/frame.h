@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_COMMON_FRAME_H
-#define PENSTOCK_DAEMON_COMMON_FRAME_H
+#ifndef PENSTOCK_DAEMON_COMMON_CONTROL_FRAME_H
+#define PENSTOCK_DAEMON_COMMON_CONTROL_FRAME_H
 /*
  * Frames of the control socket (docs/socket.md): 4 bytes of length, then a
  * packed Frame. Incoming data is untrusted: size, number of fields and depth

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_COMMON_LOCK_H
-#define PENSTOCK_DAEMON_COMMON_LOCK_H
+#ifndef PENSTOCK_DAEMON_COMMON_CONTROL_LOCK_H
+#define PENSTOCK_DAEMON_COMMON_CONTROL_LOCK_H
 /*
- * Locks beside sockets. The lock of BASE (daemon/common/paths.h) makes several
- * calls atomic: creating a folder below BASE and locking a file in it, removing
- * unused files, and removing the folder of one's own job. It is held for
- * milliseconds, and never while waiting. Any thread.
+ * Locks beside sockets. The lock of BASE (daemon/common/control/paths.h) makes
+ * several calls atomic: creating a folder below BASE and locking a file in it,
+ * removing unused files, and removing the folder of one's own job. It is held
+ * for milliseconds, and never while waiting. Any thread.
  */
 #include "stages/base/diag.h"
 

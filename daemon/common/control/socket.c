@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/common/socket.h"
+#include "daemon/common/control/socket.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/common/lock.h"
+#include "daemon/common/control/lock.h"
 #include "stages/base/alloc.h"
 
 /* seconds in which a connection must be made if the listen queue is full */
