@@ -5,7 +5,7 @@
  * device that watches every access (watched.h).
  */
 #include "tests/run/watched.h"
-#include "tests/split/golden.h"
+#include "tests/split/golden/golden.h"
 
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"

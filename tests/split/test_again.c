@@ -2,7 +2,7 @@
 /* Every golden's plan, loaded as a model and cut again at the same places,
  * gives the same plan byte for byte. Only the copy of a value that is not dense
  * is sent under its own name. */
-#include "tests/split/golden.h"
+#include "tests/split/golden/golden.h"
 
 #include "stages/ops/core/op.h"
 #include "stages/split/convert/again.h"

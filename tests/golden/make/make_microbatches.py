@@ -11,7 +11,7 @@ with more than 2048 elements it writes every 17th. For models of CANCEL it also
 writes `error.output.I`: ten times PyTorch's own largest error against float64,
 which covers any order of sums in float32. Element i of an input of microbatch
 k is (1 - k / 16) times element i + 3 k of the golden's input, as in fill() of
-tests/split/test_golden_run.c; integers are only shifted.
+tests/split/golden/test_golden_run.c; integers are only shifted.
 """
 import json
 import sys

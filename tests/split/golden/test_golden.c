@@ -3,7 +3,7 @@
  * Tests the splitter's goldens (tests/data): models with PyTorch's graphs and
  * the expected split. One case per way of cutting.
  */
-#include "tests/split/golden.h"
+#include "tests/split/golden/golden.h"
 
 #include "stages/base/str.h"
 #include "stages/ops/core/op.h"

@@ -5,7 +5,7 @@
  * The outcome, beside PyTorch's own, is the table in stages/split/PYTORCH.md;
  * PST_UPDATE_GOLDEN=1 rewrites it.
  */
-#include "tests/split/golden.h"
+#include "tests/split/golden/golden.h"
 #include "tests/step.h"
 
 #include "stages/base/str.h"
@@ -380,20 +380,21 @@ static void make_table(struct pst_str *out)
 {
     unsigned torch_right = 0, torch_runs = 0, right = 0;
 
-    pst_str_add(out,
-                "# Cuts: penstock beside PyTorch\n\n"
-                "Models that are hard to cut, each with its cuts, and what "
-                "becomes of one step.\n"
-                "*right*: loss, outputs and gradients are those of the uncut "
-                "model. The column\n"
-                "penstock counts as right only if every schedule is, on as "
-                "many ranks as stages\n"
-                "and on fewer. PyTorch is 2.13.0, one process per stage over "
-                "gloo. The test\n"
-                "`tests/split/test_golden_run.c` makes this table and compares "
-                "it with this file.\n\n"
-                "| case | penstock | GPipe | 1F1B | zero bubble |\n"
-                "| --- | --- | --- | --- | --- |\n");
+    pst_str_add(
+        out,
+        "# Cuts: penstock beside PyTorch\n\n"
+        "Models that are hard to cut, each with its cuts, and what "
+        "becomes of one step.\n"
+        "*right*: loss, outputs and gradients are those of the uncut "
+        "model. The column\n"
+        "penstock counts as right only if every schedule is, on as "
+        "many ranks as stages\n"
+        "and on fewer. PyTorch is 2.13.0, one process per stage over "
+        "gloo. The test\n"
+        "`tests/split/golden/test_golden_run.c` makes this table and compares "
+        "it with this file.\n\n"
+        "| case | penstock | GPipe | 1F1B | zero bubble |\n"
+        "| --- | --- | --- | --- | --- |\n");
     for (size_t g = 0; g < n_goldens; g++) {
         add_row(out, g, &torch_right, &torch_runs);
         right += is_right[g];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/split/golden.h"
+#include "tests/split/golden/golden.h"
 
 #include "stages/base/str.h"
 

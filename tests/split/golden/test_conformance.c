@@ -4,7 +4,7 @@
  * require beyond the splits and numbers of the goldens (test_golden.c,
  * test_golden_run.c). For cases 14 and 15 see tests/conformance/cases.py.
  */
-#include "tests/split/golden.h"
+#include "tests/split/golden/golden.h"
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_TESTS_SPLIT_GOLDEN_H
-#define PENSTOCK_TESTS_SPLIT_GOLDEN_H
+#ifndef PENSTOCK_TESTS_SPLIT_GOLDEN_GOLDEN_H
+#define PENSTOCK_TESTS_SPLIT_GOLDEN_GOLDEN_H
 /* The splitter's goldens (tests/data): models with PyTorch's graphs, the
  * expected split, the numbers of the uncut model, and PyTorch's own behaviour.
  * One entry per way of cutting. */
