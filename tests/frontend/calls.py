@@ -217,7 +217,7 @@ def pictures(penstock, folder):
 
 def goldens(penstock, golden):
     """Tests operators without a stack, a constant with two names, and calls
-    without operators: models of tests/golden/make/make_regions.py."""
+    without operators: models of tests/golden/make/frontend/make_regions.py."""
     for name in "regions", "empty":
         file = os.path.join(golden, f"{name}.pt2")
         modules = json.loads(run(penstock, "modules", file, "--calls",

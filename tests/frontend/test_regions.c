@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests loops, and regions of vmap and jvp (tests/golden/make/make_refused.py):
- * the graph of unrolled loops, and refusals, which name operator and source
- * line. */
+/* Tests loops, and regions of vmap and jvp
+ * (tests/golden/make/frontend/make_refused.py): the graph of unrolled loops,
+ * and refusals, which name operator and source line. */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"

@@ -235,7 +235,7 @@ static enum pst_status open_golden(const char *name, struct pst_model **ret)
     return pst_model_open(path, ret, &diag);
 }
 
-/* The program of tests/golden/make/make_resize.py. */
+/* The program of tests/golden/make/frontend/make_resize.py. */
 static void a_file(void **state)
 {
     static const char *const lines[] = {
@@ -266,8 +266,8 @@ static void a_file(void **state)
     pst_model_close(model);
 }
 
-/* tests/golden/make/make_gathers.py: a gather in a group of one process is a
- * copy; writing to it does not write the parameter. */
+/* tests/golden/make/frontend/make_gathers.py: a gather in a group of one
+ * process is a copy; writing to it does not write the parameter. */
 static void gathers(void **state)
 {
     static const char *const lines[] = {

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_TESTS_RUN_GOLDEN_H
 #define PENSTOCK_TESTS_RUN_GOLDEN_H
 /* Compares one step of a plan with what PyTorch computed for a set of inputs
- * (tests/golden/make/make_dynamic.py). */
+ * (tests/golden/make/frontend/make_dynamic.py). */
 #include "tests/split/model.h"
 #include "tests/step.h"
 

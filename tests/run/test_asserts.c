@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests assertions on data: they run in every cut and mode, on any stage. A
  * violated one is a fault of the step that names its place
- * (tests/golden/make/make_asserts.py). */
+ * (tests/golden/make/frontend/make_asserts.py). */
 #include "tests/run/golden.h"
 
 #include "stages/split/convert/evaluate.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes aliases.json beside itself: programs in the format of
+"""Writes aliases.json into tests/golden: programs in the format of
 tests/alias/README.md, with their results in eager PyTorch.
 
 Needs torch >= 2.9; rerun to add programs. Eager PyTorch has no bases, so

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes chain.pt2, five linear layers with a loss, and chain-wide.pt2, a module
 with the input and output of one of them that takes far more time (PyTorch
-2.13), next to this folder. tests/daemon/changes/stage_ranks.py swaps it in."""
+2.13), into tests/golden. tests/daemon/changes/stage_ranks.py swaps it in."""
 import os
 
 import torch

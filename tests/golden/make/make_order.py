@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes order*.pt2 (PyTorch 2.13) next to this file, for tests of which matrix
+"""Writes order*.pt2 (PyTorch 2.13) into tests/golden, for tests of which matrix
 a model reads last.
 
 order       a table without a module, three linear layers and the head

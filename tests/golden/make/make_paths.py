@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes paths.pt2 and paths-eval.pt2 (PyTorch 2.13) next to this file: blocks
+"""Writes paths.pt2 and paths-eval.pt2 (PyTorch 2.13) into tests/golden: blocks
 with stochastic depth, exported in training mode, where it draws random
 numbers, and after model.eval(), where it does nothing.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes roots.pt2 beside itself: two stages; for a row of zeros the loss is
+"""Writes roots.pt2 into tests/golden: two stages; for a row of zeros the loss is
 finite but the gradient is not, since sqrt() has no gradient at 0.
 
 Needs torch >= 2.9; rerun only to change the model.

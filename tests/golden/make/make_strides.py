@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes strides.json beside itself: programs of one operator, in the format
+"""Writes strides.json into tests/golden: programs of one operator, in the format
 of tests/alias/README.md, with the strides of results in eager PyTorch (2.13).
 
 usage: make_strides.py [--all FILE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tiny.pt2 and tiny.safetensors (inputs, results) beside itself.
+"""Writes tiny.pt2 and tiny.safetensors (inputs, results) into tests/golden.
 
 A small model with all features that the reader of .pt2 files must support:
 tied weights, an unused parameter, a buffer that is written, a non-persistent

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests microbatches of other sizes than the model was exported with, against
  * the numbers of PyTorch for that many rows
- * (tests/golden/make/make_dynamic.py). */
+ * (tests/golden/make/frontend/make_dynamic.py). */
 #include "tests/run/golden.h"
 
 #include "stages/run/data/tokens.h"

@@ -12,7 +12,7 @@ from make_tiny import clean
 from safetensors.torch import save_file
 from torch import nn
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Drops(nn.Module):

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Net(nn.Module):

@@ -12,7 +12,7 @@ import os
 
 import torch
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Square(torch.nn.Module):

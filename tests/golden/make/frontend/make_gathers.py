@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 FSDP, GROUP = torch.ops.fsdp, torch.ops._c10d_functional
 
 

@@ -13,7 +13,7 @@ from make_tiny import clean
 from torch import nn
 from torch._higher_order_ops import scan, while_loop
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Loops(nn.Module):

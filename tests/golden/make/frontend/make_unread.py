@@ -14,7 +14,7 @@ from torch import nn
 
 from make_tiny import clean
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Unread(nn.Module):

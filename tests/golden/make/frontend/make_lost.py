@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes lost.pt2 and halves.pt2 (PyTorch 2.13) next to this file: a buffer
+"""Writes lost.pt2 and halves.pt2 (PyTorch 2.13) into tests/golden: a buffer
 and a non-persistent view of it, for which torch.export.save writes a copy of
 the storage; in halves.pt2 two views together cover the copy.
 """
@@ -7,7 +7,7 @@ import os
 
 import torch
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Lost(torch.nn.Module):

@@ -11,7 +11,7 @@ import torch.distributed.fsdp._fully_shard._fsdp_collectives  # noqa: F401
 from make_tiny import clean
 from torch import nn
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 RESIZE = torch.ops.inductor.resize_storage_bytes_
 
 

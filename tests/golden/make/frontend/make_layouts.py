@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes layouts.pt2 and layouts.safetensors (PyTorch 2.13) next to this file.
+"""Writes layouts.pt2 and layouts.safetensors (PyTorch 2.13) into tests/golden.
 
 Operators whose results have other strides in eager mode than in the file,
 which has those of the tracer. A reshape of each result is written, and the
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 CL = torch.channels_last
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes mixed.pt2 and mixed.safetensors (PyTorch 2.13) next to this file.
+"""Writes mixed.pt2 and mixed.safetensors (PyTorch 2.13) into tests/golden.
 
 A decomposed model of two dtypes: norms in f32 of a bf16 input. The file gives
 their unused statistics as bf16, but PyTorch computes them in f32.
@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Mixed(nn.Module):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes shared.pt2 and shared.safetensors (PyTorch 2.13) next to this file.
+"""Writes shared.pt2 and shared.safetensors (PyTorch 2.13) into tests/golden.
 
 Buffers that share memory: one that covers the others, several of which none
 covers the others, two with interleaved elements, two names of one view. A
@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 
 class Shared(nn.Module):
