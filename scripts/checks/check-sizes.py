@@ -8,7 +8,7 @@ Compositions and the functionalisation build a graph whose sizes may be free. A
 number or a decision that they take from `meta.size` is right only for the
 sizes of the exported example; a plan for other sizes is silently wrong. So
 they must use pst_rw_size, pst_extent_of, pst_extent_numel and the like
-(stages/graph/extent.h). The check covers every function that gets a builder as
+(stages/graph/sizes/extent.h). The check covers every function that gets a builder as
 a parameter or in a structure. Inference, kernels and gradients see final sizes
 and may read them.
 

@@ -10,7 +10,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/files/lora/adapters.h"
 #include "stages/graph/graph.h"
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 #include "stages/passes/pass.h"
 
 struct pst_zip_entry;

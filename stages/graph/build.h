@@ -34,7 +34,7 @@ struct pst_build {
     /* Dtype recorded in the file, for factories without a dtype argument;
      * PST_N_DTYPES: none, f32 is used. */
     enum pst_dtype hint;
-    struct pst_sizes *sizes; /* NULL: no expressions are kept (extent.h) */
+    struct pst_sizes *sizes; /* NULL: no expressions (sizes/extent.h) */
 };
 
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,

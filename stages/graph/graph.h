@@ -53,9 +53,9 @@ struct pst_arg {
         const bool *bools;
         const char *s;
     };
-    /* Expressions of numbers that depend on symbolic sizes (symbol.h): one per
-     * number of a list, or one for a single number. NULL: no number depends on
-     * them; NULL entry: this number does not. */
+    /* Expressions of numbers that depend on symbolic sizes (sizes/symbol.h):
+     * one per number of a list, or one for a single number. NULL: no number
+     * depends on them; NULL entry: this number does not. */
     const char *const *exprs;
 };
 

@@ -8,7 +8,7 @@
  */
 #include "stages/base/map.h"
 #include "stages/frontend/model.h"
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 
 struct pst_unified {
     struct pst_symbols symbols; /* the file's, with their values at the call */

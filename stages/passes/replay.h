@@ -7,7 +7,7 @@
  * values that are not results of nodes. One thread.
  */
 #include "stages/graph/build.h"
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 struct pst_replay {
     struct pst_build build; /* for the destination graph; set by

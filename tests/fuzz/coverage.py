@@ -37,8 +37,8 @@ PARSERS = {
     "options": ["daemon/common/config.c",
                 "daemon/common/options/config_text.c",
                 "daemon/common/options/ramp.c"],
-    "expr": ["stages/graph/expr.c", "stages/graph/expr_eval.c",
-             "stages/graph/symbol.c"],
+    "expr": ["stages/graph/sizes/expr.c", "stages/graph/sizes/expr_eval.c",
+             "stages/graph/sizes/symbol.c"],
     "graph": ["stages/graph/text/args.c", "stages/graph/text/parse.c",
               "stages/graph/text/scan.c"],
     "line": ["daemon/ctl/report/line.c"],
@@ -66,8 +66,8 @@ ELSEWHERE = {
         "pst_checkpoint_step_of parse_step pst_checkpoint_is_pinned "
         "pst_checkpoint_is_rest pst_checkpoint_has_shards "
         "pst_checkpoint_is_complete pst_checkpoint_step_dir",
-    "stages/graph/expr.c": "pst_expr_add",
-    "stages/graph/symbol.c": "pst_symbols_copy pst_symbols_limit",
+    "stages/graph/sizes/expr.c": "pst_expr_add",
+    "stages/graph/sizes/symbol.c": "pst_symbols_copy pst_symbols_limit",
     "stages/run/watch/flight.c":
         "map_file make pst_flight_open pst_flight_close publish "
         "pst_flight_begin pst_flight_is_open pst_flight_waits pst_flight_end",

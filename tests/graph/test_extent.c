@@ -2,8 +2,8 @@
 /* Tests sizes that have a value and an expression: after any computation, the
  * expression gives the value, for other values of the symbols too. */
 #include "stages/base/macros.h"
-#include "stages/graph/extent.h"
 #include "stages/graph/oprow.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 #include "tests/test.h"

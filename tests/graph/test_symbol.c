@@ -2,7 +2,7 @@
 /* Size expressions give exactly the results of SymPy and Python. */
 #include "tests/test.h"
 
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 #include <math.h>
 #include <string.h>

@@ -12,7 +12,7 @@
  */
 #include "stages/base/arena.h"
 #include "stages/base/map.h"
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 #include "stages/graph/tensor.h"
 
 struct pst_target; /* the operator that the front end resolves a node to */

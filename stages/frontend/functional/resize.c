@@ -9,7 +9,7 @@
 #include "stages/frontend/functional/functionalise.h"
 
 #include "stages/frontend/functional/versions.h"
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
  * Strides and offset of a view as expressions of symbolic sizes, derived view
  * by view from those of its base. One thread; errors stay in the builder.
  */
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 
 struct pst_window_sizes {
     struct pst_extent stride[PST_MAX_RANK], offset;

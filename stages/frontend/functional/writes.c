@@ -9,7 +9,7 @@
 
 #include "stages/frontend/functional/overlap.h"
 #include "stages/frontend/functional/versions.h"
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 

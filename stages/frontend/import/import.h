@@ -12,7 +12,7 @@
 #include "stages/frontend/import/target.h"
 #include "stages/frontend/model.h"
 #include "stages/graph/build.h"
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 
 /* State of a storage, by id of the value that owns it. */
 struct pst_storage_note {
@@ -53,7 +53,7 @@ struct pst_scope {
     const char *region; /* region to recompute; NULL: none */
     enum pst_autocast_lists autocast;
     enum pst_dtype low; /* 16-bit dtype of autocast */
-    bool pure;  /* a branch: must not write values of other scopes */
+    bool pure;          /* a branch: must not write values of other scopes */
     bool inner; /* a branch or the body of a loop: part of the call that runs
                    it */
 };

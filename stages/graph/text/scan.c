@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/text/scan.h"
 
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 /* Selects the layers that get adapters (lora.h). Private to this folder. One
  * thread. */
 #include "stages/frontend/model.h"
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/modules/lora/linear.h"
 #include "stages/passes/replay.h"
 

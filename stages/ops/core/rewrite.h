@@ -6,7 +6,7 @@
  * and accept NULL: a rewrite emits its composition and ends with "return
  * w->build->status" or pst_rewrite_out.
  */
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
 
@@ -52,7 +52,7 @@ struct pst_value *pst_rw_shift(struct pst_rewrite *w, struct pst_value *a,
                                double by);
 struct pst_value *pst_rw_reshape(struct pst_rewrite *w, struct pst_value *a,
                                  unsigned rank, const struct pst_extent *sizes);
-/* Returns size d of v; stages/graph/extent.h computes sizes and counts. */
+/* Returns size d of v; graph/sizes/extent.h computes sizes and counts. */
 static inline struct pst_extent pst_rw_size(const struct pst_rewrite *w,
                                             const struct pst_value *v,
                                             unsigned d)

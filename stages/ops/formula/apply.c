@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Emits the nodes of the formula language's operators and calls. */
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Functions of values known when the graph is built: shapes, dtypes,
  * numbers. */
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/machine.h"

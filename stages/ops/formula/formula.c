@@ -2,7 +2,7 @@
 /* Parses and evaluates formulas, both gradients and rewrites. */
 #include "stages/ops/formula/formula.h"
 
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/formula/machine.h"
 
 #include <ctype.h>

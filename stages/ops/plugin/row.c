@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

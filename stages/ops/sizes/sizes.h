@@ -4,11 +4,11 @@
 /*
  * Propagates symbolic sizes: computes expressions for the sizes that inference
  * has found. A rule computes a size from the operands' sizes with
- * stages/graph/extent.h; if it contradicts inference, or if an operator has no
- * rule, the size is unknown. The file gives sizes of values that it names, so
- * rules matter for intermediate values of compositions.
+ * stages/graph/sizes/extent.h; if it contradicts inference, or if an operator
+ * has no rule, the size is unknown. The file gives sizes of values that it
+ * names, so rules matter for intermediate values of compositions.
  */
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/op.h"
 
 /* A node whose results get size expressions. */

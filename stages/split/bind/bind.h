@@ -4,9 +4,9 @@
 /*
  * Rebuilds a plan for microbatches of another size.
  *
- * Models exported with a Dim have symbolic sizes (stages/graph/symbol.h). The
- * nodes of all stages are emitted again with the numbers that follow from the
- * new sizes, and shapes are inferred again. Stages, edges, names, ids and
+ * Models exported with a Dim have symbolic sizes (stages/graph/sizes/symbol.h).
+ * The nodes of all stages are emitted again with the numbers that follow from
+ * the new sizes, and shapes are inferred again. Stages, edges, names, ids and
  * parameters do not change. One thread.
  */
 #include "stages/split/bind/rows.h"

@@ -12,7 +12,7 @@
 #include "daemon/loop/serve/serving.h"
 #include "stages/base/alloc.h"
 #include "stages/graph/graph.h"
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 #include "stages/ops/core/op.h"
 #include "stages/sched/costs.h"
 #include "stages/sched/sched.h"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes optim.json into tests/golden: what 200 updates of each optimizer make of
-24 parameters, in PyTorch 2.13 and f32, for tests/optim/test_updates.c.
+"""Writes optim.json into tests/golden: what 200 updates of each optimizer make
+of 24 parameters, in PyTorch 2.13 and f32, for tests/optim/test_updates.c.
 
 usage: make_optim.py
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Numbers that depend on symbolic sizes have expressions, from the file or by
- * stages/graph/extent.h. If it is unknown how a number depends on them, the
- * model only works with the exported sizes, and model->fixed names the number.
+ * stages/graph/sizes/extent.h. If it is unknown how a number depends on them,
+ * the model only works with the exported sizes, and model->fixed names the
+ * number.
  */
 #include "stages/frontend/import/import.h"
 

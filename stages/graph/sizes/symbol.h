@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_GRAPH_SYMBOL_H
-#define PENSTOCK_STAGES_GRAPH_SYMBOL_H
+#ifndef PENSTOCK_STAGES_GRAPH_SIZES_SYMBOL_H
+#define PENSTOCK_STAGES_GRAPH_SIZES_SYMBOL_H
 /*
  * Symbolic sizes of a model and expressions of them.
  *

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Evaluates the operations of expressions with Python's semantics: exact or an
  * error. */
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 #include "stages/base/checked.h"
 #include "stages/base/macros.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/graph/extent.h"
+#include "stages/graph/sizes/extent.h"
 
 #include "stages/base/checked.h"
 

@@ -2,7 +2,7 @@
 /* Parses and prints expressions. */
 #include "stages/base/macros.h"
 #include "stages/base/str.h"
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 #include <ctype.h>
 #include <inttypes.h>

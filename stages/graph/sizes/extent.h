@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_GRAPH_EXTENT_H
-#define PENSTOCK_STAGES_GRAPH_EXTENT_H
+#ifndef PENSTOCK_STAGES_GRAPH_SIZES_EXTENT_H
+#define PENSTOCK_STAGES_GRAPH_SIZES_EXTENT_H
 /*
  * Sizes while a graph is built: the current number and, if it depends on
  * symbolic sizes (symbol.h), the expression that computes it.
@@ -15,7 +15,7 @@
  * without `sizes` carry no expressions. One thread.
  */
 #include "stages/graph/build.h"
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 struct pst_extent {
     int64_t value;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/graph/symbol.h"
+#include "stages/graph/sizes/symbol.h"
 
 #include "stages/base/checked.h"
 #include "stages/base/macros.h"
