@@ -271,20 +271,6 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
                                    size_t n_shared,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Proves the same, as far as it applies, of lists of any length without
- * messages. Lowering turns such lists into lists that pass pst_schedule_check.
- */
-enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
-                                         const struct pst_link *links,
-                                         size_t n_links,
-                                         struct pst_diag *diag) PST_MUST_CHECK;
-
-/* Checks that no rank ever holds more (stage, microbatch) pairs between F and B
- * or W than its limit. */
-enum pst_status pst_schedule_check_held(const struct pst_schedule *sched,
-                                        const unsigned *limits /* per rank */,
-                                        struct pst_diag *diag) PST_MUST_CHECK;
-
 /* Actions as text: "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a peer
  * that is not the neighbor), "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7),
  * "0UNSHARD", "."; in lists also "(0F1;3B0)OVERLAP_F_B"; schedules are lines

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "tests/sched/order.h"
 #include "tests/test.h"
 
 static unsigned ranks = 128, microbatches = 1024;
@@ -35,10 +36,10 @@ static void large_1f1b(void **state)
         limits[r] = ranks - r;
     }
     assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
-    assert_ok(pst_schedule_check_order(s, links, ranks - 1, &diag), &diag);
-    assert_ok(pst_schedule_check_held(s, limits, &diag), &diag);
+    assert_ok(check_order(s, links, ranks - 1, &diag), &diag);
+    assert_ok(check_held(s, limits, &diag), &diag);
     limits[1]--;
-    assert_int_equal(pst_schedule_check_held(s, limits, &diag), PST_ERR_INPUT);
+    assert_int_equal(check_held(s, limits, &diag), PST_ERR_INPUT);
     /* Rank 0 does its first B right after its first F: each list is in order,
      * but rank ranks - 2 needs a second F before. */
     at = s->ranks[0].at;
@@ -46,8 +47,7 @@ static void large_1f1b(void **state)
     assert_int_equal(kept.kind, PST_ACT_B);
     memmove(&at[2], &at[1], (ranks - 1) * sizeof(*at));
     at[1] = kept;
-    assert_int_equal(pst_schedule_check_order(s, links, ranks - 1, &diag),
-                     PST_ERR_INPUT);
+    assert_int_equal(check_order(s, links, ranks - 1, &diag), PST_ERR_INPUT);
     pst_schedule_free(s);
     free(limits);
     free(links);

@@ -5,6 +5,8 @@
  * deadlock. Also for lists too long to be lowered at once: needs two bits per
  * (stage, microbatch), and visits each action a few times.
  */
+#include "tests/sched/order.h"
+
 #include "stages/sched/generate.h"
 
 #include <string.h>
@@ -106,9 +108,9 @@ static enum pst_status play_lists(struct order *o, struct pst_diag *diag)
     return PST_ERR_INPUT;
 }
 
-enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
-                                         const struct pst_link *links,
-                                         size_t n_links, struct pst_diag *diag)
+enum pst_status check_order(const struct pst_schedule *sched,
+                            const struct pst_link *links, size_t n_links,
+                            struct pst_diag *diag)
 {
     const size_t cells = (size_t)sched->n_stages * sched->n_microbatches;
     struct order o = {.sched = sched};
@@ -138,9 +140,8 @@ enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
     return status;
 }
 
-enum pst_status pst_schedule_check_held(const struct pst_schedule *sched,
-                                        const unsigned *limits,
-                                        struct pst_diag *diag)
+enum pst_status check_held(const struct pst_schedule *sched,
+                           const unsigned *limits, struct pst_diag *diag)
 {
     for (unsigned r = 0; r < sched->n_ranks; r++) {
         unsigned held = 0;
