@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-static void set_numbers(const struct pst_optim_options *options,
-                        uint64_t update, struct pst_update *ret)
+void pst_optim_set_moments(const struct pst_optim_options *options,
+                           uint64_t update, struct pst_update *ret)
 {
     const double t = (double)update + 1.0;
 
@@ -32,7 +32,7 @@ const struct pst_optim pst_optim_adam = {
     .defaults = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
     .options = {"beta1", "beta2", "eps", "state-dtype"},
     .task = "update.adam",
-    .numbers = set_numbers,
+    .numbers = pst_optim_set_moments,
 };
 
 /*
@@ -49,5 +49,5 @@ const struct pst_optim pst_optim_adamax = {
     .defaults = {.lr = 2e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
     .options = {"beta1", "beta2", "eps", "state-dtype"},
     .task = "update.adamax",
-    .numbers = set_numbers,
+    .numbers = pst_optim_set_moments,
 };

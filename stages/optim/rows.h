@@ -8,4 +8,9 @@
 #include "stages/optim/optims.def"
 #undef PST_OPTIM
 
+/* Sets the numbers of optimizers with two moving averages: betas, eps and the
+ * corrections 1 - beta^t of update t = 1, 2, ... */
+void pst_optim_set_moments(const struct pst_optim_options *options,
+                           uint64_t update, struct pst_update *ret);
+
 #endif
