@@ -281,6 +281,14 @@ enum pst_status pst_infer_compare(struct pst_infer *c)
     return pst_infer_broadcast(c, 0, 0, 2, PST_BOOL);
 }
 
+enum pst_status pst_infer_same_as_1(struct pst_infer *c)
+{
+    const struct pst_meta *x;
+    enum pst_status status = pst_infer_tensor(c, 1, &x);
+
+    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
+}
+
 enum pst_status pst_infer_unary_float(struct pst_infer *c)
 {
     const struct pst_meta *x;

@@ -74,6 +74,9 @@ enum pst_status pst_infer_broadcast(struct pst_infer *c, unsigned k,
 
 /* Complete inference functions (pst_infer_same_as_0 is in op.h). */
 
+/* Infers the shape and dtype of argument 1 (gradients of argument 1). */
+enum pst_status pst_infer_same_as_1(struct pst_infer *c);
+
 /* Infer the shape to which arguments 0 and 1 (tensors or numbers) broadcast.
  * The dtypes of the three: the promoted one; the promoted one with f32 in place
  * of integers (div); bool (comparisons). */

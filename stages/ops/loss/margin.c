@@ -110,15 +110,6 @@ static enum pst_status check_shapes(struct pst_infer *c, unsigned rank_less,
                          x->size);
 }
 
-/* Infers (grad, self, ...): the result is like self. */
-static enum pst_status like_self(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    enum pst_status status = pst_infer_tensor(c, 1, &x);
-
-    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
-}
-
 /* --- multi_margin_loss ---------------------------------------------------- */
 
 /* The loss of a sample: w_y / C sum over k != y of max(0, margin - x_y +
@@ -379,7 +370,7 @@ const struct pst_op pst_op_multi_margin_loss_backward = {
     .schema = "penstock::multi_margin_loss_backward(Tensor grad_output, Tensor "
               "self, Tensor target, Scalar p, Scalar margin, Tensor? weight, "
               "int reduction) -> Tensor",
-    .infer = like_self,
+    .infer = pst_infer_same_as_1,
     .vjp = pst_vjp_none,
 };
 PST_CPU_KERNELS(multi_margin_loss_backward, multi_backward_kernels);
@@ -395,7 +386,7 @@ PST_CPU_KERNELS(multilabel_margin_loss_forward, labels_kernels);
 const struct pst_op pst_op_multilabel_margin_loss_backward = {
     .schema = "penstock::multilabel_margin_loss_backward(Tensor grad_output, "
               "Tensor self, Tensor target, int reduction) -> Tensor",
-    .infer = like_self,
+    .infer = pst_infer_same_as_1,
     .vjp = pst_vjp_none,
 };
 PST_CPU_KERNELS(multilabel_margin_loss_backward, labels_backward_kernels);

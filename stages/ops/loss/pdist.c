@@ -24,15 +24,6 @@ static enum pst_status pdist_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, 1, &n);
 }
 
-/* Infers (grad, self, p, pdist): the result is like self. */
-static enum pst_status backward_infer(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    enum pst_status status = pst_infer_tensor(c, 1, &x);
-
-    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
-}
-
 static double element_at(const struct pst_operand *x, int64_t i)
 {
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
@@ -171,7 +162,7 @@ PST_CPU_KERNELS(pdist_forward, pdist_kernels);
 const struct pst_op pst_op_pdist_backward = {
     .schema = "penstock::pdist_backward(Tensor grad_output, Tensor self, float "
               "p, Tensor distances) -> Tensor",
-    .infer = backward_infer,
+    .infer = pst_infer_same_as_1,
     .vjp = pst_vjp_none,
 };
 PST_CPU_KERNELS(pdist_backward, backward_kernels);

@@ -113,14 +113,6 @@ static enum pst_status infer_prod_dim(struct pst_infer *c)
     return pst_reduce_infer(c, 0, result_dtype(c, 3), 1, 2);
 }
 
-static enum pst_status infer_prod_backward(struct pst_infer *c)
-{
-    const struct pst_meta *x;
-    enum pst_status status = pst_infer_tensor(c, 1, &x);
-
-    return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
-}
-
 PST_FOLD_ONE(prod, PST_REDUCE_ALL, prod, NULL)
 PST_FOLD_ONE(prod_dim, 1, prod, NULL)
 
@@ -159,7 +151,7 @@ PST_CPU_KERNELS(prod_dim_int, prod_dim_kernels);
 const struct pst_op pst_op_prod_backward = {
     .schema = "penstock::prod_backward(Tensor grad_output, Tensor self, "
               "int? dim=None) -> Tensor",
-    .infer = infer_prod_backward,
+    .infer = pst_infer_same_as_1,
     .vjp = pst_vjp_none,
 };
 PST_CPU_KERNELS(prod_backward, prod_backward_kernels);
