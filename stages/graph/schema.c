@@ -467,3 +467,11 @@ int pst_schema_arg(const struct pst_schema *schema, const char *name)
             return (int)i;
     return -1;
 }
+
+const struct pst_arg *pst_node_arg(const struct pst_node *node,
+                                   const char *name)
+{
+    const int i = pst_schema_arg(node->schema, name);
+
+    return i < 0 ? NULL : &node->args[i];
+}

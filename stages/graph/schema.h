@@ -51,6 +51,9 @@ enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the index of the argument with that name, or -1. */
 int pst_schema_arg(const struct pst_schema *schema, const char *name);
+/* Returns the argument of a node with that name; NULL: it has none. */
+const struct pst_arg *pst_node_arg(const struct pst_node *node,
+                                   const char *name);
 /* Coerces *arg to the parameter's type where PyTorch would (an int for a float
  * or Scalar, an int for int[k], an empty list for any list); the error names
  * operator and argument. Lists come from arena. */

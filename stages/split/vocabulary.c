@@ -12,14 +12,6 @@
 
 #define TAG PST_TAG_PLAN
 
-static const struct pst_arg *arg_of(const struct pst_node *node,
-                                    const char *name)
-{
-    const int i = pst_schema_arg(node->schema, name);
-
-    return i < 0 ? NULL : &node->args[i];
-}
-
 static bool is_value(const struct pst_arg *arg, const struct pst_value *value)
 {
     return arg != NULL && arg->kind == PST_ARG_VALUE && arg->value == value;
@@ -65,14 +57,15 @@ static void add_node_bounds(const struct pst_node *node,
                             const struct pst_value *value,
                             struct pst_data_bound *ret)
 {
-    const struct pst_arg *ignored = arg_of(node, "ignore_index");
-    const struct pst_arg *table = arg_of(node, "weight"),
-                         *scores = arg_of(node, "self");
+    const struct pst_arg *ignored = pst_node_arg(node, "ignore_index");
+    const struct pst_arg *table = pst_node_arg(node, "weight"),
+                         *scores = pst_node_arg(node, "self");
 
     if (node->op == &pst_op_embedding &&
-        is_value(arg_of(node, "indices"), value)) {
+        is_value(pst_node_arg(node, "indices"), value)) {
         add_bound(ret, table->value->meta.size[0], NULL, node);
-    } else if (ignored != NULL && is_value(arg_of(node, "target"), value) &&
+    } else if (ignored != NULL &&
+               is_value(pst_node_arg(node, "target"), value) &&
                scores != NULL && scores->kind == PST_ARG_VALUE &&
                scores->value->meta.rank > 0) {
         const struct pst_meta *meta = &scores->value->meta;

@@ -43,14 +43,6 @@ static enum pst_status refuse_loss(struct pst_diag *diag, const char *why)
 
 /* --- the loss ----------------------------------------------------------- */
 
-static const struct pst_arg *arg_of(const struct pst_node *node,
-                                    const char *name)
-{
-    const int i = pst_schema_arg(node->schema, name);
-
-    return i < 0 ? NULL : &node->args[i];
-}
-
 /* True if the result is the first operand, perhaps scaled by a number. A sum of
  * two losses does not qualify: it has two kinds of targets. */
 static bool is_scaled_operand(const struct pst_node *node)
@@ -76,7 +68,7 @@ static const struct pst_node *find_loss(const struct pst_plan *joined)
     const struct pst_graph *graph = joined->stages.at[0].graph;
     const struct pst_value *v = graph->outputs.at[o->output].arg.value;
 
-    while (v->def != NULL && arg_of(v->def, "ignore_index") == NULL) {
+    while (v->def != NULL && pst_node_arg(v->def, "ignore_index") == NULL) {
         const struct pst_arg *arg = v->def->args;
 
         if (v->def->schema->n_args == 0 || arg->kind != PST_ARG_VALUE ||
@@ -97,7 +89,7 @@ static enum pst_status check_target(const struct pst_node *node,
         return refuse_loss(diag,
                            "this one is not one cross_entropy or nll_loss "
                            "alone");
-    target = arg_of(node, "target");
+    target = pst_node_arg(node, "target");
     if (target == NULL || target->kind != PST_ARG_VALUE ||
         pst_dtype_kind(target->value->meta.dtype) != PST_KIND_INT)
         return refuse_loss(diag, "its targets are no classes");
@@ -107,8 +99,8 @@ static enum pst_status check_target(const struct pst_node *node,
 static enum pst_status check_mean(const struct pst_node *node,
                                   struct pst_diag *diag)
 {
-    const struct pst_arg *weight = arg_of(node, "weight");
-    const struct pst_arg *reduction = arg_of(node, "reduction");
+    const struct pst_arg *weight = pst_node_arg(node, "weight");
+    const struct pst_arg *reduction = pst_node_arg(node, "reduction");
 
     if (reduction == NULL || reduction->i != 1)
         return refuse_loss(diag, "its reduction is not \"mean\"");
@@ -245,8 +237,8 @@ static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
         status = check_mean(loss, diag);
     if (status != PST_OK)
         return status;
-    c->ignored = arg_of(loss, "ignore_index")->i;
-    status = copy_target(c, arg_of(loss, "target")->value, diag);
+    c->ignored = pst_node_arg(loss, "ignore_index")->i;
+    status = copy_target(c, pst_node_arg(loss, "target")->value, diag);
     return status == PST_OK ? alloc_inputs(c, diag) : status;
 }
 
