@@ -3,11 +3,11 @@
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define ROOT_KEY "L__self__"
+#define DIGITS   "0123456789"
 
 /* One frame "key,path,type" of a module stack. */
 struct frame {
@@ -17,15 +17,6 @@ struct frame {
     const char *next; /* the text after the second comma */
 };
 
-static size_t count_digits(const char *p)
-{
-    size_t n = 0;
-
-    while (isdigit((unsigned char)p[n]))
-        n++;
-    return n;
-}
-
 /* Skips "," or "@3," at *p; *ret is the number, 0 without one. False: neither
  * is there. */
 static bool read_call(const char **p, unsigned *ret)
@@ -34,7 +25,7 @@ static bool read_call(const char **p, unsigned *ret)
 
     *ret = 0;
     if (**p == '@') {
-        n = count_digits(*p + 1);
+        n = strspn(*p + 1, DIGITS);
         if (n == 0 || n > 9)
             return false;
         *ret = (unsigned)strtoul(*p + 1, NULL, 10);
@@ -91,7 +82,7 @@ static bool read_frame(const struct pst_map *fqns, const char *p,
         }
         return found;
     }
-    n = count_digits(p);
+    n = strspn(p, DIGITS);
     p += n;
     if (n == 0 || !read_call(&p, &f->call) || strchr(p, ',') == NULL)
         return false;
@@ -107,7 +98,8 @@ static const char *skip_type(const char *p)
 {
     while ((p = strchr(p, ';')) != NULL) {
         p++;
-        if (strncmp(p, ROOT_KEY, strlen(ROOT_KEY)) == 0 || count_digits(p) > 0)
+        if (strncmp(p, ROOT_KEY, strlen(ROOT_KEY)) == 0 ||
+            strspn(p, DIGITS) > 0)
             return p;
     }
     return NULL;

@@ -14,7 +14,6 @@
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,15 +38,6 @@ static bool equals_text(const struct piece *text, const char *whole)
     return text->n == strlen(whole) && memcmp(text->at, whole, text->n) == 0;
 }
 
-static size_t count_digits(const char *p)
-{
-    size_t n = 0;
-
-    while (isdigit((unsigned char)p[n]))
-        n++;
-    return n;
-}
-
 static struct piece rest_of_line(const char *p)
 {
     return (struct piece){p, strcspn(p, "\n")};
@@ -70,7 +60,7 @@ static bool take_line(const char *p, struct line *ret)
             continue;
         *ret = (struct line){.path = {p, (size_t)(end - p)}};
         p = end + sizeof(middle) - 1;
-        ret->number = (struct piece){p, count_digits(p)};
+        ret->number = (struct piece){p, strspn(p, "0123456789")};
         p += ret->number.n;
         if (strncmp(p, ", in ", 5) == 0) {
             ret->name = rest_of_line(p + 5);
