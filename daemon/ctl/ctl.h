@@ -48,5 +48,7 @@ enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
 /* Returns the time at which this process began, in microseconds since 1970
  * UTC. */
 uint64_t pstctl_start_us(void);
+/* Returns a variable of the environment; NULL: it is not set or empty. */
+const char *pstctl_environment(const char *name);
 
 #endif

@@ -32,6 +32,13 @@ const struct pstctl_command *const *pstctl_commands(size_t *ret_n)
 
 static uint64_t start_us;
 
+const char *pstctl_environment(const char *name)
+{
+    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe)
+
+    return text != NULL && *text != '\0' ? text : NULL;
+}
+
 uint64_t pstctl_start_us(void)
 {
     return start_us;

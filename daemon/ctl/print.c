@@ -6,23 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "stages/base/host/alive.h"
 #include "stages/base/plural.h"
 
 #define MIB          (1024.0 * 1024.0)
 #define LIVE_GAP_S   0.25
 #define PLAIN_GAP_S  0.5
 #define DEFAULT_WIDE 80
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void set_copy(char **at, const char *text)
 {
@@ -43,7 +35,7 @@ static double seconds_per_step(const struct pstctl_progress *p,
 
     if (!later && p->came_later)
         return pstctl_number(event, "step_s");
-    return (now_s() - (later ? p->first_event_s : p->first_s)) /
+    return (pst_now() - (later ? p->first_event_s : p->first_s)) /
            (double)PST_MAX(p->step - from, (uint64_t)1);
 }
 
@@ -148,7 +140,7 @@ static void print_step(struct pstctl_progress *p)
 
 static void show_step(struct pstctl_progress *p, const pstctl_event *event)
 {
-    const double now = now_s();
+    const double now = pst_now();
     const double gap = p->live ? LIVE_GAP_S : PLAIN_GAP_S;
 
     if (p->n_step_events++ == 0) {
@@ -184,7 +176,7 @@ bool pstctl_is_live(FILE *out)
 /* Ends a pause, and leaves it out of the time of steps. */
 static void end_pause(struct pstctl_progress *p)
 {
-    const double gone = now_s() - p->paused_s;
+    const double gone = pst_now() - p->paused_s;
 
     if (p->paused_s > 0) {
         p->first_s += gone;
@@ -200,7 +192,7 @@ static void begin_run(struct pstctl_progress *p, const pstctl_event *event)
     p->begun = true;
     p->came_later = false;
     p->live = !p->quiet && pstctl_is_live(p->out);
-    p->first_s = now_s();
+    p->first_s = pst_now();
     p->n_step_events = 0;
     p->first_step = (uint64_t)pstctl_integer(event, "first_step");
     p->step = p->first_step;
@@ -477,7 +469,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                      pstctl_text(event, "options"));
     } else if (strcmp(event->name, "paused") == 0) {
         pst_str_add(&text, "paused");
-        p->paused_s = now_s();
+        p->paused_s = pst_now();
     } else if (strcmp(event->name, "continued") == 0) {
         end_pause(p);
     }

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/change.h"
@@ -14,18 +13,11 @@
 #include "daemon/exec/report.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fault.h"
 #include "stages/run/data/tokens.h"
 
 #define EVENT_GAP_S 0.05 /* interval of step events if steps are fast */
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* True if the step gets an event. Without --log-every, events are at least
  * EVENT_GAP_S apart, and each has means over all steps since the last event. */
@@ -393,7 +385,7 @@ static bool watches_spikes(const struct pstd_session *s)
 static enum pst_status make_step(struct pstd_session *s, unsigned asked,
                                  unsigned *ret_control, struct pst_diag *diag)
 {
-    const double start = now_s();
+    const double start = pst_now();
     struct pst_step_result r = {.microbatch = -1};
     enum pst_status status;
     double end;
@@ -424,7 +416,7 @@ static enum pst_status make_step(struct pstd_session *s, unsigned asked,
         if (watches_spikes(s))
             pstd_gauge_add(&s->gauge, r.loss, r.grad_norm);
         pstd_session_prune_proven(s);
-        end = now_s();
+        end = pst_now();
         count_step(s, &r, end - start, end);
         pstd_interval_step(&s->interval, end - start, s->saving.is_open);
         pstd_health_step(s, end - start);

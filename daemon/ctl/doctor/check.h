@@ -40,8 +40,8 @@ void pstctl_add_finding(struct pstctl_doctor *d, enum pstctl_level level,
  * newline; false if it does not exist. */
 bool pstctl_read_system_file(const struct pstctl_doctor *d, const char *path,
                              char *ret, size_t size);
-/* Returns a variable of the environment; NULL: it is not set or empty. */
-const char *pstctl_environment(const char *name);
+/* Returns the time of this host's clock, in seconds since 1970 UTC. */
+double pstctl_doctor_time(void);
 
 /* The check of GPUs, a row of pstctl_checks_machine (gpus.c). */
 void pstctl_check_gpus(struct pstctl_doctor *d);

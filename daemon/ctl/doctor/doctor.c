@@ -15,13 +15,6 @@
 
 static const char *const levels[] = {"note", "warning", "fault"};
 
-const char *pstctl_environment(const char *name)
-{
-    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe)
-
-    return text != NULL && *text != '\0' ? text : NULL;
-}
-
 void pstctl_add_finding(struct pstctl_doctor *d, enum pstctl_level level,
                         const char *remedy, const char *fmt, ...)
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checks folders that jobs write to. */
+#include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor/check.h"
 
 #include <errno.h>
@@ -10,20 +11,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MIB       1048576.0
 #define LEAST_MIB 100.0
 #define SKEW_S    1.0
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Compares the file system's clock, which on a network file system is the
  * server's, with that of this host. */
@@ -65,7 +57,7 @@ static void check_file(struct pstctl_doctor *d, const char *dir, int fd,
             "take a file system with locks",
             "files in %s cannot be locked: %s", dir, strerrordesc_np(errno));
     if (fstat(fd, &st) == 0)
-        check_clock(d, dir, &st, before, now_s());
+        check_clock(d, dir, &st, before, pstctl_doctor_time());
 }
 
 static void check_space(struct pstctl_doctor *d, const char *dir)
@@ -88,7 +80,7 @@ static void check_space(struct pstctl_doctor *d, const char *dir)
 
 static void check_dir(struct pstctl_doctor *d, const char *dir)
 {
-    const double before = now_s();
+    const double before = pstctl_doctor_time();
     char path[4096];
     struct stat st;
     int fd;

@@ -16,7 +16,7 @@
 #define ASK_S      60 /* time limit for a host's doctor, which tries mpirun */
 #define MAX_SKEW_S 1.0
 
-static double now_s(void)
+double pstctl_doctor_time(void)
 {
     struct timespec now;
 
@@ -112,7 +112,7 @@ size_t pstctl_check_hosts(struct pstctl_doctor *d, struct pst_diag *diag,
     struct pstctl_hosts hosts = {0};
     struct pstctl_remote *at = NULL;
     struct pst_str command = {0};
-    const double begin = now_s();
+    const double begin = pstctl_doctor_time();
     size_t n = 0;
 
     d->check = "hosts";
@@ -128,7 +128,7 @@ size_t pstctl_check_hosts(struct pstctl_doctor *d, struct pst_diag *diag,
                    : pstctl_remote_run(at + 1, n, command.text, ASK_S, diag);
     }
     for (size_t i = 1; *ret == PST_OK && i <= n; i++)
-        check_answer(d, &at[i], begin, now_s());
+        check_answer(d, &at[i], begin, pstctl_doctor_time());
     pst_str_fini(&command);
     pstctl_remote_free(at, hosts.list.n);
     pstctl_hosts_fini(&hosts);

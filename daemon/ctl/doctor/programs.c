@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Checks the programs that a job needs, their environment, and sockets of
  * earlier jobs. */
+#include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor/check.h"
 
 #include <dirent.h>

@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "stages/base/host/alive.h"
 
 #define MAX_WORDS 32
 #define MAX_OUT   ((size_t)1 << 20)
@@ -25,14 +26,6 @@ struct agent {
     char *words[MAX_WORDS];
     unsigned n;
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* Parses the agent like mpirun: alternatives are separated by ':', and the
  * first one is used. Options make ssh neither prompt nor wait longer than
@@ -191,7 +184,7 @@ static void wait_all(struct pstctl_remote *at, size_t n, uint64_t until)
         struct pollfd fds[AT_ONCE];
         struct pstctl_remote *whose[AT_ONCE];
         nfds_t open = 0;
-        const uint64_t now = now_ms();
+        const uint64_t now = pst_now_ms();
 
         for (size_t i = 0; i < n; i++) {
             if (at[i].fd < 0)
@@ -231,7 +224,7 @@ enum pst_status pstctl_remote_run(struct pstctl_remote *at, size_t n,
             status = start_process(&at[first + i], &agent, command, quoted.text,
                                    diag);
         wait_all(at + first, m,
-                 status == PST_OK ? now_ms() + 1000ull * seconds : 0);
+                 status == PST_OK ? pst_now_ms() + 1000ull * seconds : 0);
     }
     pst_str_fini(&quoted);
     return status;

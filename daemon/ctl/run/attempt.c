@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
@@ -17,6 +16,7 @@
 #include "daemon/ctl/run/processes.h"
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
+#include "stages/base/host/alive.h"
 
 #define CONNECT_MS 5    /* interval between attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end by themselves */
@@ -29,14 +29,6 @@
 #define TWICE_MS 1000
 /* seconds that mpirun has to start, besides the limit of the ranks */
 #define START_S 10
-
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* True if SIGTERM or SIGINT is pending. Pending signals are delivered by
  * number, so SIGHUP may be read before a SIGINT or SIGTERM that was sent
@@ -107,7 +99,7 @@ static enum pst_status handle_signal(struct pstctl_attempt *r,
         return PST_OK;
     }
     if (r->signals > 0 && info.ssi_signo == SIGTERM &&
-        now_ms() - r->signal_ms < TWICE_MS)
+        pst_now_ms() - r->signal_ms < TWICE_MS)
         return PST_OK;
     if (info.ssi_pid == 0 &&
         info.ssi_signo == SIGINT) /* Ctrl-C in the terminal */
@@ -115,7 +107,7 @@ static enum pst_status handle_signal(struct pstctl_attempt *r,
     else
         (void)snprintf(who, sizeof(who), "signal %u of process %u",
                        info.ssi_signo, info.ssi_pid);
-    r->signal_ms = now_ms();
+    r->signal_ms = pst_now_ms();
     if (r->signals == 0)
         r->signal = (int)info.ssi_signo;
     if (r->signals++ == 0 && !is_starting(r)) {
@@ -223,8 +215,8 @@ static void end_launcher(struct pstctl_attempt *r)
         return;
     }
     if (r->gone_ms == 0)
-        r->gone_ms = now_ms();
-    if (now_ms() - r->gone_ms > LEFT_MS)
+        r->gone_ms = pst_now_ms();
+    if (pst_now_ms() - r->gone_ms > LEFT_MS)
         pstctl_launch_end(&r->launch, true);
 }
 
@@ -297,8 +289,8 @@ static void report_stuck(struct pstctl_attempt *r, pid_t pid)
     struct signalfd_siginfo info;
 
     if (r->stuck_ms == 0)
-        r->stuck_ms = now_ms();
-    if (!r->waits && now_ms() - r->stuck_ms > REPORT_MS) {
+        r->stuck_ms = pst_now_ms();
+    if (!r->waits && pst_now_ms() - r->stuck_ms > REPORT_MS) {
         r->waits = true;
         pstctl_printf(stderr,
                       "penstock: process %d was killed and does not end: it "
@@ -322,17 +314,17 @@ static void wait_for_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
     const bool is_early = pstctl_attempt_stop_error(r) != PST_E_NONE &&
                           is_starting(r) && !r->spread;
-    uint64_t until = now_ms() + patience_ms;
+    uint64_t until = pst_now_ms() + patience_ms;
 
     for (unsigned i = is_early ? 1 : 0;
          !r->launch.ended && r->launch.stuck == 0;) {
         (void)usleep(5000);
         pstctl_launch_update(&r->launch);
-        if (now_ms() < until)
+        if (pst_now_ms() < until)
             continue;
         if (i < 2) {
             pstctl_launch_end(&r->launch, i++ > 0);
-            until = now_ms() + KILL_MS;
+            until = pst_now_ms() + KILL_MS;
         } else if (!r->launch.ended) {
             report_stuck(r, r->launch.pid);
         }
@@ -341,13 +333,13 @@ static void wait_for_end(struct pstctl_attempt *r, uint64_t patience_ms)
 
 void pstctl_attempt_reap(struct pstctl_attempt *r)
 {
-    const uint64_t until = now_ms() + KILL_MS;
+    const uint64_t until = pst_now_ms() + KILL_MS;
     pid_t left;
 
     while (r->launch.stuck == 0 &&
            (left = pstctl_processes_reap(r->launch.pid)) > 0) {
         (void)usleep(1000);
-        if (now_ms() >= until)
+        if (pst_now_ms() >= until)
             report_stuck(r, left);
     }
 }
@@ -534,13 +526,13 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
 enum pst_status pstctl_attempt_wait(struct pstctl_attempt *r, unsigned seconds,
                                     struct pst_diag *diag)
 {
-    const uint64_t until = now_ms() + 1000ull * seconds;
+    const uint64_t until = pst_now_ms() + 1000ull * seconds;
     enum pst_status status = PST_OK;
 
-    for (uint64_t now = now_ms();
+    for (uint64_t now = pst_now_ms();
          status == PST_OK && pstctl_attempt_stop_error(r) == PST_E_NONE &&
          now < until;
-         now = now_ms()) {
+         now = pst_now_ms()) {
         struct pollfd fd = {.fd = r->signal_fd, .events = POLLIN};
 
         (void)poll(&fd, 1, (int)PST_MIN(until - now, (uint64_t)INT_MAX));

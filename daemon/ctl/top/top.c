@@ -25,30 +25,23 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-static const char *get_variable(const char *name)
-{
-    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe)
-
-    return text != NULL && *text != '\0' ? text : NULL;
-}
-
 /* True if the locale's encoding is UTF-8, by the variables that setlocale
  * reads. */
 static bool is_utf8(void)
 {
-    const char *name = get_variable("LC_ALL");
+    const char *name = pstctl_environment("LC_ALL");
 
     if (name == NULL)
-        name = get_variable("LC_CTYPE");
+        name = pstctl_environment("LC_CTYPE");
     if (name == NULL)
-        name = get_variable("LANG");
+        name = pstctl_environment("LANG");
     return name != NULL && (strcasestr(name, "utf-8") != NULL ||
                             strcasestr(name, "utf8") != NULL);
 }
 
 static unsigned get_number(const char *name, unsigned otherwise)
 {
-    const char *text = get_variable(name);
+    const char *text = pstctl_environment(name);
     const long n = text != NULL ? strtol(text, NULL, 10) : 0;
 
     return n >= 10 && n <= 10000 ? (unsigned)n : otherwise;
@@ -141,9 +134,9 @@ static void print_page(const struct pstctl_top_view *view, bool live)
     if (live)
         pstctl_printf(stdout, "\033[H");
     pstctl_top_draw(view, &screen,
-                    !live                              ? print_line
-                    : get_variable("NO_COLOR") == NULL ? print_coloured
-                                                       : print_cleared);
+                    !live                                    ? print_line
+                    : pstctl_environment("NO_COLOR") == NULL ? print_coloured
+                                                             : print_cleared);
     if (live)
         pstctl_printf(stdout, "\033[J");
     (void)fflush(stdout);

@@ -9,6 +9,7 @@
 
 #include "daemon/exec/change/events.h"
 #include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
 
 /* Maximum number of tensors with an event per request; the loop keeps 1024
  * events. */
@@ -359,7 +360,7 @@ enum pst_status pstd_attr_get(struct pstd_session *s,
                               const struct pstd_change_order *order,
                               struct pst_diag *diag)
 {
-    const double begin = pstd_change_clock();
+    const double begin = pst_now();
     struct getter g = {.s = s, .plan = plan, .order = order, .diag = diag};
     enum pst_status status = get_tensors(&g);
     struct pstd_note note;
@@ -367,7 +368,7 @@ enum pst_status pstd_attr_get(struct pstd_session *s,
     if (status == PST_OK) {
         pstd_change_note_done(s, order, g.found.tensors, &note);
         pstd_note_text(&note, "path", order->path);
-        pstd_note_real(&note, "seconds", pstd_change_clock() - begin);
+        pstd_note_real(&note, "seconds", pst_now() - begin);
         pstd_mailbox_post(s->w->mailbox, &note, true);
     } else if (status != PST_ERR_PEER) {
         pstd_change_emit_refused(s, order, diag);

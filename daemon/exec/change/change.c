@@ -16,6 +16,7 @@
 #include "daemon/exec/health/health.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
 #include "stages/files/zip.h"
@@ -346,7 +347,7 @@ static enum pst_status make_change(struct pstd_session *s,
                                    const struct pstd_change_order *order,
                                    struct pst_diag *diag)
 {
-    const double begin = pstd_change_clock();
+    const double begin = pst_now();
     struct change x = {.from = s->w->engine, .file = {.file = -1}};
     struct pst_engine *engine = NULL;
     enum pst_status status = PST_OK;
@@ -364,7 +365,7 @@ static enum pst_status make_change(struct pstd_session *s,
     if (status == PST_OK) {
         switch_engine(s, &x, engine);
         status = pstd_eval_renew(s, &x.no_eval, diag);
-        emit_done(s, &x, order, pstd_change_clock() - begin);
+        emit_done(s, &x, order, pst_now() - begin);
     } else {
         pst_engine_free(engine);
         pstd_changed_free(x.changed);

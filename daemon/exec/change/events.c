@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/exec/change/events.h"
 
-#include <time.h>
-
 /* For each kind of change: the events of its success and of its failure, and
  * the keys of the fields for the name and the number of the changed things. */
 static const struct words {
@@ -22,14 +20,6 @@ static const struct words {
     [PSTD_CHANGE_GET] = {PSTD_EVENT_ATTR_GOT, PSTD_EVENT_ATTR_REFUSED, "name",
                          "tensors"},
 };
-
-double pstd_change_clock(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 void pstd_change_note_init(const struct pstd_session *s, enum pstd_event event,
                            const char *key, const char *name,

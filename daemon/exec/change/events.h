@@ -5,8 +5,6 @@
 #include "daemon/change_order.h"
 #include "daemon/exec/session.h"
 
-/* Returns the time of a monotonic clock, in seconds. */
-double pstd_change_clock(void);
 /* Starts a note with the fields run and step, and a field `key` with the value
  * `name`. */
 void pstd_change_note_init(const struct pstd_session *s, enum pstd_event event,

@@ -197,6 +197,11 @@ double pst_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+uint64_t pst_now_ms(void)
+{
+    return (uint64_t)(1e3 * pst_now());
+}
+
 void pst_awake_update(struct pst_awake *awake, double clock)
 {
     const double gap = awake->last > 0 ? clock - awake->last : 0;

@@ -137,7 +137,8 @@ struct pst_awake {
 
 void pst_awake_update(struct pst_awake *awake, double clock);
 
-double pst_now(void); /* returns seconds on a monotonic clock */
+double pst_now(void);      /* returns seconds on a monotonic clock */
+uint64_t pst_now_ms(void); /* the same in whole milliseconds */
 
 /* Adds stopped time that a thread has found; pst_alive_stopped_seconds returns
  * the sum over all threads, in seconds. */

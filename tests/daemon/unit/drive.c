@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
 #include "tests/patience.h"
@@ -19,14 +19,6 @@
 #define MAX_WORDS 64
 
 struct drive drive;
-
-double drive_now(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void in_dir(const char *name, char path[256])
 {
@@ -80,10 +72,10 @@ int drive_wait(pid_t pid)
     char path[256];
     int status = 0;
     size_t size = 0;
-    const double until = drive_now() + test_patience();
+    const double until = pst_now() + test_patience();
 
     while (waitpid(pid, &status, WNOHANG) == 0) {
-        if (drive_now() > until) {
+        if (pst_now() > until) {
             (void)kill(pid, SIGKILL);
             fail_msg("a program still runs after %.0f s", test_patience());
         }
@@ -128,11 +120,11 @@ void drive_expect_output(const char *text)
 
 void drive_await(const char *file, const char *text, char *after)
 {
-    const double until = drive_now() + test_patience();
+    const double until = pst_now() + test_patience();
     char path[256];
 
     in_dir(file, path);
-    while (drive_now() < until) {
+    while (pst_now() < until) {
         char *all = NULL;
         const char *at;
         size_t size = 0;

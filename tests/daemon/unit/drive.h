@@ -42,6 +42,5 @@ void drive_expect_output(const char *text);
  * to after (64 bytes, may be NULL). */
 void drive_await(const char *file, const char *text, char *after);
 bool drive_exists(const char *file);
-double drive_now(void); /* seconds, monotonic */
 
 #endif

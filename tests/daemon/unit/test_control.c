@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/common/control/socket.h"
+#include "stages/base/host/alive.h"
 #include "tests/daemon/unit/drive.h"
 #include "tests/patience.h"
 #include "tests/test.h"
@@ -191,7 +192,7 @@ static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
  * number of suppressed lines follows at the end. */
 static void floods_leave_few_lines(void **state)
 {
-    const double until = drive_now() + test_patience();
+    const double until = pst_now() + test_patience();
     unsigned long lines, left_out;
 
     (void)state;
@@ -199,7 +200,7 @@ static void floods_leave_few_lines(void **state)
     do {
         (void)usleep(50000);
         count_flood(&lines, &left_out);
-    } while (lines + left_out != FLOOD && drive_now() < until);
+    } while (lines + left_out != FLOOD && pst_now() < until);
     assert_int_equal(lines + left_out, FLOOD);
     assert_true(lines >= 1 && left_out > 0);
 }
