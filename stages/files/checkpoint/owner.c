@@ -28,17 +28,6 @@ struct pst_checkpoint_owner {
         before; /* record of the process that held the folder last */
 };
 
-bool pst_checkpoint_is_owned(const char *dir)
-{
-    struct pst_str path = {0};
-    const bool ret =
-        pst_owner_path(dir, PST_OWNER_FILE, &path, NULL) != PST_OK ||
-        access(path.text, F_OK) == 0;
-
-    pst_str_fini(&path);
-    return ret;
-}
-
 /* Locks the folder. *ret_held: another process has the lock. *ret: the
  * descriptor; -1: the file system has no locks. */
 static enum pst_status lock_folder(const char *dir, int *ret, bool *ret_held,

@@ -8,35 +8,9 @@
  * marks the folder as held until the owner ends. Rank 0 only; one thread at a
  * time.
  */
-#include "stages/files/checkpoint/checkpoint.h"
-
-struct pst_checkpoint_claim {
-    const char *dir;
-    const char *model_digest;
-    const char *identity; /* digest of the model's computation; NULL: unknown */
-    const char *run;      /* name of the run if known; may be NULL */
-    /* Second folder of the run, which is recorded in this one; may be NULL. */
-    const char *fallback;
-    /* If `dir` is the second folder: the first one, which is recorded too. */
-    const char *first;
-    /* continues from the existing checkpoints and keeps the name of their
-     * run */
-    bool resume;
-    /* Recorded in the folder, of the run; NULL: those that the folder has of
-     * the same run stay. */
-    const struct pst_checkpoint_rewinds *rewinds;
-    bool make;  /* the folder may be missing although `resume` is set */
-    bool adopt; /* moves checkpoints of another run into DIR/former-N */
-};
+#include "stages/files/checkpoint/claim.h"
 
 struct pst_checkpoint_owner;
-
-/* Folder in the folder of a run, where only that run may write: its best
- * checkpoint. */
-#define PST_CHECKPOINT_BEST "best"
-
-/* True if the folder has the record of a run. */
-bool pst_checkpoint_is_owned(const char *dir);
 
 /* The run recorded in a folder; "": none. */
 struct pst_checkpoint_run {

@@ -9,6 +9,17 @@
 #include <string.h>
 #include <unistd.h>
 
+bool pst_checkpoint_is_owned(const char *dir)
+{
+    struct pst_str path = {0};
+    const bool ret =
+        pst_owner_path(dir, PST_OWNER_FILE, &path, NULL) != PST_OK ||
+        access(path.text, F_OK) == 0;
+
+    pst_str_fini(&path);
+    return ret;
+}
+
 void pst_owner_host(char ret[256])
 {
     memset(ret, 0, 256);

@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_FILES_CHECKPOINT_OWNER_CLAIM_H
 /* Decides whether a run may take a checkpoint folder, and reports why not. Only
  * owner.c uses it. Any thread. */
-#include "stages/files/checkpoint/owner.h"
+#include "stages/files/checkpoint/claim.h"
 #include "stages/files/checkpoint/owner_record.h"
 
 /* Writes the name of this host. */
