@@ -141,7 +141,7 @@ def check_thaw(t, name, *words):
     values. Other averages go on."""
     b = t.b
     t.run(name, "--ema", ".9", *words, "--job", name, "--detach",
-          "--checkpoint-every", "3", steps=100000)
+          "--checkpoint-every", "3", steps=100000, lr=".0001")
     while not os.path.isdir(b.path(name, "step-00000003")):
         time.sleep(.05)
     b.call("pause", "--job", name)

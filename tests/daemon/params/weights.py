@@ -321,11 +321,11 @@ def check_bad(b, model, given):
     os.makedirs(b.path("nothing"))
     for path, code, text in [
             (changed(dtype, [1, *shape], data), 65,
-             '"%s" is f32[1, 512], the model has f32[512]' % name),
+             '"%s" is f32[1, 128], the model has f32[128]' % name),
             (changed("F64", shape, data + data), 65,
              'its values would change'),
             (changed("I64", shape, data + data), 65,
-             '"%s" is i64[512]' % name),
+             '"%s" is i64[128]' % name),
             (changed("F32", shape, data[4:]), 65, name),
             (gone, 65, '"model-00002-of-00003.safetensors", which is missing'),
             (cut, 65, "model-00001-of-00002.safetensors"),
@@ -364,7 +364,7 @@ def check_checkpoints(b, model):
     for name in os.listdir(step):
         if name.startswith("rank-"):
             parts.update(load(os.path.join(step, name))[0])
-    assert len(newest) > 40 and newest == {
+    assert len(newest) > 25 and newest == {
         n.split(".", 1)[1]: t for n, t in parts.items()
         if n.startswith("param.")}
     assert b.weights(step + "/")[1] == newest
