@@ -98,13 +98,15 @@ class Bench:
         self.penstock = penstock
         self.work = work
         self.no_core = set()
+        self.exported = {}  # (model, form): file
 
     def reference(self, model, form, m, optimizer):
         folder = self.work / f"{model}-{form}-{m}-{optimizer}"
         if not (folder / "f64.safetensors").exists():
             try:
                 reference.make(model, str(folder), m, form, optimizer, LR,
-                               STEPS)
+                               STEPS, self.exported.get((model, form)))
+                self.exported[model, form] = folder / "model.pt2"
             except ValueError:
                 if form != "core":
                     raise
@@ -207,10 +209,12 @@ def rows_case(bench, name, model, stages, m, rows):
     part = make_batch()
     folder = bench.work / name.replace(" ", "-")
     folder.mkdir()
-    free = torch.export.Dim("batch", min=1, max=4096)
-    torch.export.save(
-        torch.export.export(net, (), part, strict=False, dynamic_shapes={
-            n: {0: free} for n in part}), folder / "model.pt2")
+    if (model, "rows") not in bench.exported:
+        free = torch.export.Dim("batch", min=1, max=4096)
+        torch.export.save(
+            torch.export.export(net, (), part, strict=False, dynamic_shapes={
+                n: {0: free} for n in part}), folder / "model.pt2")
+        bench.exported[model, "rows"] = folder / "model.pt2"
     have, parts = 0, []
     while have < rows:
         parts.append(make_batch())
@@ -221,8 +225,8 @@ def rows_case(bench, name, model, stages, m, rows):
     net(**data)[0].backward()
     wide(**{n: x.double() if x.is_floating_point() else x
             for n, x in data.items()})[0].backward()
-    call(bench.penstock, "split", folder / "model.pt2", "-o", folder / "plan",
-         "--stages", stages)
+    call(bench.penstock, "split", bench.exported[model, "rows"], "-o",
+         folder / "plan", "--stages", stages)
     bench.run(folder / "plan", stages, folder / "data.safetensors", "-m", m,
               "--batch", rows, "--steps", 1, "--dump", folder / "dump",
               "--data-at", "first" if m % 2 else "all")

@@ -22,6 +22,7 @@ its kind.
 import argparse
 import copy
 import os
+import shutil
 import sys
 import warnings
 
@@ -119,20 +120,25 @@ def find(name):
 
 
 def make(name, folder, microbatches=4, form="training", optimizer="adamw",
-         lr=0.01, steps=3):
+         lr=0.01, steps=3, exported=None):
     """Writes the files of DIR. form "both": also writes the decomposed
-    program, as core.pt2."""
+    program, as core.pt2. exported: a file with the program in that form, if
+    one exists."""
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(0)
     model, make_batch = find(name)
     model.train()
-    program = torch.export.export(copy.deepcopy(model), (), make_batch(),
-                                  strict=False)
-    if form == "core":
-        program = program.run_decompositions()
-    torch.export.save(program, f"{folder}/model.pt2")
-    if form == "both":
-        torch.export.save(program.run_decompositions(), f"{folder}/core.pt2")
+    if exported is None:
+        program = torch.export.export(copy.deepcopy(model), (), make_batch(),
+                                      strict=False)
+        if form == "core":
+            program = program.run_decompositions()
+        torch.export.save(program, f"{folder}/model.pt2")
+        if form == "both":
+            torch.export.save(program.run_decompositions(),
+                              f"{folder}/core.pt2")
+    else:
+        shutil.copy(exported, f"{folder}/model.pt2")
     torch.manual_seed(1)
     parts = [make_batch() for _ in range(microbatches)]
     batch = {n: torch.cat([p[n] for p in parts]) for n in parts[0]}
