@@ -7,7 +7,7 @@
 #include "stages/run/engine.h"
 #include "stages/run/rank/step/device.h"
 
-/* New values of the elements of a gradient that a rank has. */
+/* A rank's elements of a gradient, and the values that a caller gives them. */
 struct piece {
     enum pst_dtype dtype;
     const unsigned char *src; /* first new value in the caller's array */

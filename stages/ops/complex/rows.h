@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_COMPLEX_ROWS_H
 #define PENSTOCK_STAGES_OPS_COMPLEX_ROWS_H
-/* Shared parts of the formulas on pairs (complex.c). */
+/* Shared parts of formulas on complex numbers, which are pairs (complex.c). */
 #include "stages/ops/formula/formula.h"
 
 #define COMPLEX(id, schema, formula)                                           \

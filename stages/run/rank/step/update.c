@@ -91,8 +91,8 @@ struct param_update {
     void *words;         /* counter of elements not updated */
 };
 
-/* Added to the number of a state: no operator of a step has the same stream, as
- * its microbatches have smaller numbers. */
+/* The `microbatch` of state 0 in keys of random numbers: larger than that of
+ * any microbatch, so that no operator of a step has the same stream. */
 #define ROUNDING 0x80000000u
 
 /* Writes the random numbers that round state k from element `first` of the
