@@ -89,7 +89,7 @@ static void adds_numbers(void **state)
     pst_str_fini(&want);
 }
 
-static void expect_format(size_t room, const char *fmt, ...)
+static void expect_format(size_t size, const char *fmt, ...)
 {
     char want[64] = "untouched", have[64] = "untouched";
     va_list ap, again;
@@ -97,8 +97,8 @@ static void expect_format(size_t room, const char *fmt, ...)
 
     va_start(ap, fmt);
     va_copy(again, ap);
-    n = vsnprintf(want, room, fmt, ap);
-    assert_int_equal(pst_vformat(have, room, fmt, again), n);
+    n = vsnprintf(want, size, fmt, ap);
+    assert_int_equal(pst_vformat(have, size, fmt, again), n);
     assert_memory_equal(have, want, sizeof(want));
     va_end(again);
     va_end(ap);
@@ -109,18 +109,18 @@ static void expect_format(size_t room, const char *fmt, ...)
 static void formats_as_the_library(void **state)
 {
     (void)state;
-    for (size_t room = 0; room < 40; room++) {
-        expect_format(room, "no argument, 100%%");
-        expect_format(room, "%s_%u|%d", "name", UINT_MAX, INT_MIN);
-        expect_format(room, "%ld %lld %" PRId64, LONG_MIN, LLONG_MAX,
+    for (size_t size = 0; size < 40; size++) {
+        expect_format(size, "no argument, 100%%");
+        expect_format(size, "%s_%u|%d", "name", UINT_MAX, INT_MIN);
+        expect_format(size, "%ld %lld %" PRId64, LONG_MIN, LLONG_MAX,
                       (int64_t)-1);
-        expect_format(room, "%lu|%llu|%zu", ULONG_MAX, 0ull, (size_t)10);
-        expect_format(room, "%.3s|%.0s|%.*s|%.*s", "four", "none", 2, "abc", -1,
+        expect_format(size, "%lu|%llu|%zu", ULONG_MAX, 0ull, (size_t)10);
+        expect_format(size, "%.3s|%.0s|%.*s|%.*s", "four", "none", 2, "abc", -1,
                       "whole");
-        expect_format(room, "%.s|%.99s", "none", "all");
-        expect_format(room, "%s %c%5d %-3s", "some", 'c', -12, "x");
-        expect_format(room, "%u %.2f %x %03u", 1u, .125, 255u, 7u);
-        expect_format(room, "%d %.3d", 1, 2);
+        expect_format(size, "%.s|%.99s", "none", "all");
+        expect_format(size, "%s %c%5d %-3s", "some", 'c', -12, "x");
+        expect_format(size, "%u %.2f %x %03u", 1u, .125, 255u, 7u);
+        expect_format(size, "%d %.3d", 1, 2);
     }
 }
 

@@ -21,9 +21,9 @@
 #include "stages/ops/cpu/simd/optim/optim.h"
 #include "stages/ops/matmul/tiles.h"
 
-#define LINE  4096
-#define ROOM  64
-#define CHAIN 1000
+#define LINE      4096
+#define ALIGNMENT 64
+#define CHAIN     1000
 
 static int64_t now_ns(void)
 {
@@ -35,10 +35,11 @@ static int64_t now_ns(void)
 
 static void *alloc_aligned(size_t bytes)
 {
-    void *ret = aligned_alloc(ROOM, (bytes + 2 * ROOM) / ROOM * ROOM);
+    void *ret = aligned_alloc(ALIGNMENT,
+                              (bytes + 2 * ALIGNMENT) / ALIGNMENT * ALIGNMENT);
 
     assert_non_null(ret);
-    memset(ret, 0, (bytes + 2 * ROOM) / ROOM * ROOM);
+    memset(ret, 0, (bytes + 2 * ALIGNMENT) / ALIGNMENT * ALIGNMENT);
     return ret;
 }
 
@@ -143,8 +144,8 @@ static int64_t run_once(const struct pst_kernel *kernel, struct pst_call *call,
     const int64_t start = now_ns();
 
     for (int i = 0; i < times; i++) {
-        call->in[0].data = (char *)in.data + (i & 1) * ROOM;
-        call->out[0].data = (char *)out.data + (i & 1) * ROOM;
+        call->in[0].data = (char *)in.data + (i & 1) * ALIGNMENT;
+        call->out[0].data = (char *)out.data + (i & 1) * ALIGNMENT;
         kernel->run(call);
     }
     call->in[0] = in;
@@ -190,21 +191,21 @@ static void time_node(struct pst_node *node, const char *flags, int runs)
 
 static void time_adamw(int64_t n, int runs)
 {
-    float *room = alloc_aligned((size_t)n * 4 * sizeof(float));
+    float *memory = alloc_aligned((size_t)n * 4 * sizeof(float));
 
     for (int64_t i = 0; i < n; i++)
-        room[n + i] = (float)(i % 17) * 0.01f;
+        memory[n + i] = (float)(i % 17) * 0.01f;
     printf("adamw");
     for (int i = 0; i < runs; i++) {
         const int64_t start = now_ns();
 
         (void)pst_simd_updates_best(pst_cpu_isa())
-            ->adamw(n, room, room + n, room + 2 * n, room + 3 * n, 1e-3, 0.9,
-                    0.999, 1e-8, 0.01, 0.1, 0.001, 1.0);
+            ->adamw(n, memory, memory + n, memory + 2 * n, memory + 3 * n, 1e-3,
+                    0.9, 0.999, 1e-8, 0.01, 0.1, 0.001, 1.0);
         printf(" %" PRId64, now_ns() - start);
     }
     printf("\n");
-    free(room);
+    free(memory);
 }
 
 int main(void)

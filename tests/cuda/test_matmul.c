@@ -427,7 +427,7 @@ static void names_failures(void **state)
 
 /* A matmul for which the library has no algorithm is computed by our kernel; an
  * algorithm that does not fit the layouts is replaced. */
-static void goes_on(void **state)
+static void continues_without(void **state)
 {
     uint64_t calls;
 
@@ -538,7 +538,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),         cmocka_unit_test(batches_apart),
-        cmocka_unit_test(names_failures),   cmocka_unit_test(goes_on),
+        cmocka_unit_test(names_failures),   cmocka_unit_test(continues_without),
         cmocka_unit_test(keeps_algorithms), cmocka_unit_test(column_sums),
         cmocka_unit_test(refuses_bf16),
     };

@@ -443,10 +443,10 @@ READ_AT(pread)
 READ_AT(pread64)
 
 #define READ_AT_CHECKED(name)                                                  \
-    ssize_t name(int fd, void *to, size_t bytes, off_t at, size_t room);       \
-    ssize_t name(int fd, void *to, size_t bytes, off_t at, size_t room)        \
+    ssize_t name(int fd, void *to, size_t bytes, off_t at, size_t size);       \
+    ssize_t name(int fd, void *to, size_t bytes, off_t at, size_t size)        \
     {                                                                          \
-        if (bytes > room)                                                      \
+        if (bytes > size)                                                      \
             abort();                                                           \
         return read_at(fd, to, bytes, at);                                     \
     }
@@ -478,10 +478,10 @@ ssize_t read(int fd, void *to, size_t bytes)
     return n;
 }
 
-ssize_t __read_chk(int fd, void *to, size_t bytes, size_t room);
-ssize_t __read_chk(int fd, void *to, size_t bytes, size_t room)
+ssize_t __read_chk(int fd, void *to, size_t bytes, size_t size);
+ssize_t __read_chk(int fd, void *to, size_t bytes, size_t size)
 {
-    if (bytes > room)
+    if (bytes > size)
         abort();
     return read(fd, to, bytes);
 }

@@ -242,26 +242,27 @@ static bool run_op(struct machine *m, const json_t *op)
     const json_t *args = json_object_get(op, "args");
     const json_t *outs = json_object_get(op, "out");
     const unsigned n = (unsigned)json_array_size(args);
-    const struct pst_op *row, *twin = NULL;
+    const struct pst_op *row, *variant = NULL;
     struct pst_arg list[16];
     char name[128];
 
     full_name(op, name);
     row = pst_op_find(name);
     if (row == NULL)
-        twin = pst_functional_variant(name);
-    if (row == NULL && twin == NULL) {
+        variant = pst_functional_variant(name);
+    if (row == NULL && variant == NULL) {
         print_message("    no row for %s\n", name);
         m->missing = true;
         return false;
     }
     m->build.no_grad = json_is_true(json_object_get(op, "no_grad"));
     for (unsigned i = 0; i < n; i++)
-        list[i] = read_arg(m, json_array_get(args, i), i == 0 && twin != NULL);
+        list[i] =
+            read_arg(m, json_array_get(args, i), i == 0 && variant != NULL);
     if (m->build.status != PST_OK)
         return false;
-    if (twin != NULL) {
-        if (pst_functionalise_inplace(m->f, twin, list, n) == NULL)
+    if (variant != NULL) {
+        if (pst_functionalise_inplace(m->f, variant, list, n) == NULL)
             return false;
         return pst_map_put(&m->names,
                            json_string_value(json_array_get(outs, 0)),

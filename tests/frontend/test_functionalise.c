@@ -44,10 +44,10 @@ static struct pst_value *find_value(const struct fixture *x, const char *name)
 static struct pst_value *write_number(struct fixture *x, const char *op,
                                       struct pst_value *v, double number)
 {
-    const struct pst_op *twin = pst_functional_variant(op);
+    const struct pst_op *variant = pst_functional_variant(op);
 
-    assert_non_null(twin);
-    return pst_functionalise_inplace(x->f, twin,
+    assert_non_null(variant);
+    return pst_functionalise_inplace(x->f, variant,
                                      PST_ARGS(pst_v(v), pst_f(number)));
 }
 
@@ -311,14 +311,14 @@ static void twins_are_found_by_name(void **state)
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(pairs); i++) {
-        const struct pst_op *twin = pst_functional_variant(pairs[i][0]);
+        const struct pst_op *variant = pst_functional_variant(pairs[i][0]);
 
         if (pairs[i][1] == NULL) {
-            assert_null(twin);
+            assert_null(variant);
             continue;
         }
-        assert_non_null(twin);
-        assert_string_equal(pst_op_schema(twin)->name, pairs[i][1]);
+        assert_non_null(variant);
+        assert_string_equal(pst_op_schema(variant)->name, pairs[i][1]);
     }
     assert_ptr_equal(pst_out_variant("aten.div.out"),
                      pst_op_find("aten.div.Tensor"));

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 20000
-#define ROOM   200 /* elements of the storage */
+#define ROUNDS  20000
+#define STORAGE 200 /* elements of the storage */
 
 static struct pst_diag diag;
 
@@ -54,12 +54,12 @@ static void views_meet_as_their_elements(void **state)
         const struct pst_meta metas[2] = {draw(&seed), draw(&seed)};
         const struct pst_window a = {&metas[0], rand_r(&seed) % 20};
         const struct pst_window b = {&metas[1], rand_r(&seed) % 20};
-        bool in_a[ROOM] = {false}, in_b[ROOM] = {false};
+        bool in_a[STORAGE] = {false}, in_b[STORAGE] = {false};
         bool meet = false, covers = true, got;
 
         mark(a.meta, a.offset, 0, in_a);
         mark(b.meta, b.offset, 0, in_b);
-        for (unsigned i = 0; i < ROOM; i++) {
+        for (unsigned i = 0; i < STORAGE; i++) {
             meet = meet || (in_a[i] && in_b[i]);
             covers = covers && (in_a[i] || !in_b[i]);
         }

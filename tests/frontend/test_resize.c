@@ -248,7 +248,7 @@ static void a_file(void **state)
     };
     struct pst_model *model;
     struct pst_graph *again;
-    struct pst_str text = {0}, twin = {0};
+    struct pst_str text = {0}, text_again = {0};
 
     (void)state;
     assert_ok(open_golden("resize.pt2", &model), &diag);
@@ -258,11 +258,11 @@ static void a_file(void **state)
             fail_msg("\"%s\" is not in\n%s", lines[i], pst_str_text(&text));
     assert_null(strstr(pst_str_text(&text), "-> %p"));
     assert_ok(pst_graph_parse(pst_str_text(&text), &again, &diag), &diag);
-    pst_graph_print(again, &twin);
-    assert_string_equal(pst_str_text(&text), pst_str_text(&twin));
+    pst_graph_print(again, &text_again);
+    assert_string_equal(pst_str_text(&text), pst_str_text(&text_again));
     pst_graph_free(again);
     pst_str_fini(&text);
-    pst_str_fini(&twin);
+    pst_str_fini(&text_again);
     pst_model_close(model);
 }
 

@@ -16,17 +16,17 @@
 static struct pst_diag diag;
 
 /* An import that is stopped after the pass "symbols" to set their values. */
-struct twin {
+struct resized {
     struct pst_front front;
     struct pst_pass_state state;
 };
 
-static void twin_begin(struct twin *t, const char *path)
+static void resized_begin(struct resized *t, const char *path)
 {
     struct pst_model *m = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*m));
 
     assert_non_null(m);
-    *t = (struct twin){.front = {.path = path, .model = m}};
+    *t = (struct resized){.front = {.path = path, .model = m}};
     pst_arena_init(&m->arena, PST_TAG_ARCHIVE);
     pst_map_init(&m->weights_by_fqn, PST_TAG_ARCHIVE);
     pst_symbols_init(&m->symbols);
@@ -38,7 +38,7 @@ static void twin_begin(struct twin *t, const char *path)
 }
 
 /* Completes the import and frees everything but the model. */
-static enum pst_status twin_import(struct twin *t)
+static enum pst_status resized_import(struct resized *t)
 {
     const enum pst_status status =
         pst_passes_run(&pst_frontend_passes, &t->state, &t->front, NULL, &diag);
@@ -135,18 +135,18 @@ static bool compare_path(const char *path, int64_t more, int64_t times,
                          char why[300])
 {
     struct pst_model *here;
-    struct twin t;
+    struct resized t;
     bool fits;
 
     assert_ok(pst_model_open(path, &here, &diag), &diag);
-    twin_begin(&t, path);
+    resized_begin(&t, path);
     for (size_t i = 0; i < t.front.model->symbols.at.n; i++) {
         struct pst_symbol *s = &t.front.model->symbols.at.at[i];
 
         s->value = s->value * times + more;
     }
     fits = pst_symbols_check(&t.front.model->symbols, &diag) == PST_OK;
-    fits = twin_import(&t) == PST_OK && fits;
+    fits = resized_import(&t) == PST_OK && fits;
     /* Decisions made for the exported sizes have to hold too. */
     for (size_t i = 0; i < here->symbols.ranges.n; i++) {
         const struct pst_range *r = &here->symbols.ranges.at[i];

@@ -16,7 +16,7 @@
 
 struct bytes map_bytes(void)
 {
-    void *at = mmap(NULL, ROOM, PROT_READ | PROT_WRITE,
+    void *at = mmap(NULL, CAPACITY, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     assert_true(at != MAP_FAILED);
@@ -25,7 +25,7 @@ struct bytes map_bytes(void)
 
 void put(struct bytes *b, const void *data, size_t n)
 {
-    assert_true(n <= ROOM - b->n);
+    assert_true(n <= CAPACITY - b->n);
     memcpy(b->at + b->n, data, n);
     b->n += n;
 }

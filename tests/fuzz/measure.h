@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ROOM ((size_t)64 << 20) /* maximum bytes of an input */
+#define CAPACITY ((size_t)64 << 20) /* maximum bytes of an input */
 /* Bytes of heap that even the smallest input may take. */
 #define SLACK ((size_t)512 << 10)
 
@@ -28,7 +28,7 @@ struct measured {
     char text[sizeof(((struct pst_diag *)NULL)->text)];
 };
 
-/* Returns an empty buffer with a capacity of ROOM. */
+/* Returns an empty buffer with a capacity of CAPACITY. */
 struct bytes map_bytes(void);
 void put(struct bytes *b, const void *data, size_t n);
 /* Inputs are read up to `most` times, until the best time and the best growth

@@ -271,7 +271,7 @@ static void wrap_train(const struct bytes *in, struct bytes *out)
 
     wrap_in(14, in, &train);
     wrap_in(2, &train, out);
-    (void)munmap(train.at, ROOM);
+    (void)munmap(train.at, CAPACITY);
 }
 
 static void wrap_reply(const struct bytes *in, struct bytes *out)
@@ -285,7 +285,7 @@ static void wrap_log(const struct bytes *in, struct bytes *out)
 
     wrap_in(13, in, &log);
     wrap_in(3, &log, out);
-    (void)munmap(log.at, ROOM);
+    (void)munmap(log.at, CAPACITY);
 }
 
 static void wrap_event(const struct bytes *in, struct bytes *out)
@@ -309,7 +309,7 @@ static void wrap_param(const struct bytes *in, struct bytes *out)
 
     wrap_in(7, in, &param);
     wrap_body(&param, out);
-    (void)munmap(param.at, ROOM);
+    (void)munmap(param.at, CAPACITY);
 }
 
 static const struct way ways[] = {
@@ -334,8 +334,8 @@ static void try_it(const struct way *way, struct bytes *b, const char *kind,
     (void)snprintf(what, sizeof(what), "%s: %s %u", way->name, kind, number);
     way->wrap(b, &wrapped);
     expect_refusal(way->read, &wrapped, what, harmless);
-    (void)munmap(wrapped.at, ROOM);
-    (void)munmap(b->at, ROOM);
+    (void)munmap(wrapped.at, CAPACITY);
+    (void)munmap(b->at, CAPACITY);
     *b = map_bytes();
 }
 
@@ -357,7 +357,7 @@ static void nests(void **state)
             put_varint(&b, i << 3 | 3); /* a group begins */
         try_it(way, &b, "nested groups", i, false);
     }
-    (void)munmap(b.at, ROOM);
+    (void)munmap(b.at, CAPACITY);
     assert_int_equal(n_failed, 0);
 }
 
@@ -396,7 +396,7 @@ static void empties(void **state)
         repeat(&b, empty, sizeof(empty));
         try_it(way, &b, "empty texts", field, false);
     }
-    (void)munmap(b.at, ROOM);
+    (void)munmap(b.at, CAPACITY);
     assert_int_equal(n_failed, 0);
 }
 
@@ -425,7 +425,7 @@ static void unknowns(void **state)
         put(&b, zeros, sizeof(zeros));
     }
     try_it(way, &b, "large unknown bytes", 64, true);
-    (void)munmap(b.at, ROOM);
+    (void)munmap(b.at, CAPACITY);
     assert_int_equal(n_failed, 0);
 }
 
@@ -456,7 +456,7 @@ static void truncated(void **state)
     try_it(way, &b, "a number of bytes", 10, false);
     repeat(&b, "\xff", 1);
     try_it(way, &b, "a number of bytes", 255, false);
-    (void)munmap(b.at, ROOM);
+    (void)munmap(b.at, CAPACITY);
     assert_int_equal(n_failed, 0);
 }
 
@@ -481,10 +481,10 @@ static void lines(void **state)
             failed("lines %u: %s\n", i, pst_status_name(m.status));
         if (!SANITIZED && m.grown > MAX_LINES * file.n)
             failed("lines %u: %zu bytes take %zu\n", i, file.n, m.grown);
-        (void)munmap(file.at, ROOM);
+        (void)munmap(file.at, CAPACITY);
         b.n = 0;
     }
-    (void)munmap(b.at, ROOM);
+    (void)munmap(b.at, CAPACITY);
     assert_int_equal(n_failed, 0);
 }
 

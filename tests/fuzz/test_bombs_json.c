@@ -118,7 +118,7 @@ static void write_weights(const struct bytes *b)
     put(&file, &n, sizeof(n));
     put(&file, b->at, b->n);
     write_bytes(&file, "w.safetensors");
-    (void)munmap(file.at, ROOM);
+    (void)munmap(file.at, CAPACITY);
 }
 
 static void add_entry(zip_t *z, const char *name, const void *data, size_t n,
@@ -285,7 +285,7 @@ static void memory_is_bounded(void **state)
             failed += try_one(r, k, &text);
         }
     assert_ok(pst_remove_tree(dir, NULL), &(struct pst_diag){0});
-    (void)munmap(text.at, ROOM);
+    (void)munmap(text.at, CAPACITY);
     assert_int_equal(failed, 0);
 }
 
@@ -316,12 +316,12 @@ static void escapes_hide_nothing(void **state)
         assert_int_equal(fwrite(text.at, 1, text.n, f), text.n);
         assert_int_equal(fclose(f), 0);
         pst_diag_init(&diag);
-        assert_int_equal(pst_json_file_read(path, ROOM, &got, &size, &diag),
+        assert_int_equal(pst_json_file_read(path, CAPACITY, &got, &size, &diag),
                          PST_ERR_INPUT);
         assert_int_equal(diag.error, PST_E_FILE_TOO_LARGE);
     }
     assert_ok(pst_remove_tree(folder, NULL), &(struct pst_diag){0});
-    (void)munmap(text.at, ROOM);
+    (void)munmap(text.at, CAPACITY);
 }
 
 /* Budgets count live memory, and may be nested. */

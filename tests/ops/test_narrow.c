@@ -188,7 +188,7 @@ static void check(const struct shape *s)
 {
     const struct pst_op *op = pst_op_find("aten.bmm.default");
     const struct pst_kernel *kernel;
-    struct pst_operand in[2], out, before, twin;
+    struct pst_operand in[2], out, before, result;
     struct pst_fault fault = {0};
     struct pst_call c = {.in = in,
                          .out = &out,
@@ -203,7 +203,7 @@ static void check(const struct shape *s)
     operand(&in[1], s->dtype, s->batch, s->k, s->n, s->tb, 2);
     operand(&out, s->dtype, s->batch, s->m, s->n, false, 3);
     operand(&before, s->dtype, s->batch, s->m, s->n, false, 3);
-    operand(&twin, s->dtype, s->batch, s->m, s->n, false, 3);
+    operand(&result, s->dtype, s->batch, s->m, s->n, false, 3);
     kernel = pst_kernel_choose(op, &c, pst_cpu_isa(), NULL);
     assert_non_null(kernel);
     assert_string_equal(kernel->name, "bmm_narrow");
@@ -218,13 +218,13 @@ static void check(const struct shape *s)
     run_once(kernel, &c, &before, 0xff);
     compare(s, &c, &before);
     bytes = (size_t)pst_meta_numel(out.meta) * pst_dtype_size(s->dtype);
-    memcpy(twin.data, out.data, bytes);
+    memcpy(result.data, out.data, bytes);
     run_once(kernel, &c, &before, 0x3f);
-    assert_memory_equal(twin.data, out.data, bytes);
+    assert_memory_equal(result.data, out.data, bytes);
     if (s->dtype == PST_F32 && pst_rates_use_bf16())
-        compare_prepared(op, &c, kernel, &before, twin.data, bytes);
+        compare_prepared(op, &c, kernel, &before, result.data, bytes);
     else if (s->dtype == PST_F32)
-        compare_rounded(op, &c, kernel, &before, twin.data, bytes);
+        compare_rounded(op, &c, kernel, &before, result.data, bytes);
     else
         assert_int_equal(kernel->form(&c, 0), PST_FORM_OWN);
     assert_false(fault.set);
@@ -236,7 +236,7 @@ static void check(const struct shape *s)
     free(in[1].data);
     free(out.data);
     free(before.data);
-    free(twin.data);
+    free(result.data);
 }
 
 static void products_of_rounded_factors(void **state)

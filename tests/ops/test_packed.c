@@ -84,7 +84,7 @@ static unsigned n_functions;
 static void one(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha,
                 double beta)
 {
-    static float PST_ALIGNED(64) room[PST_PACKED_SCRATCH];
+    static float PST_ALIGNED(64) scratch[PST_PACKED_SCRATCH];
     const int64_t rows_a = ta ? k : m, rows_b = tb ? n : k;
     const struct pst_gemm g = {.ta = ta,
                                .tb = tb,
@@ -107,7 +107,7 @@ static void one(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha,
         if (beta == 0)
             c[0] = NAN;
         if (functions[f] != NULL)
-            functions[f](&g, a, b, c, room);
+            functions[f](&g, a, b, c, scratch);
         else
             pst_gemm_packed(&g, a, b, c);
         check(&g, c, old, expected);
@@ -160,7 +160,8 @@ static void all_shapes(void **state)
 /* --- windows -------------------------------------------------------------- */
 
 typedef void (*windows_fn)(const struct pst_gemm *g, const float *a,
-                           const struct pst_windows *b, float *c, float *room);
+                           const struct pst_windows *b, float *c,
+                           float *scratch);
 
 #define MAX_TAPS 700
 
@@ -208,7 +209,7 @@ static unsigned n_windows_functions;
 
 static void one_windows(bool tb, int64_t m, struct image *x)
 {
-    static float PST_ALIGNED(64) room[PST_PACKED_SCRATCH];
+    static float PST_ALIGNED(64) scratch[PST_PACKED_SCRATCH];
     const int64_t n = tb ? x->n_taps : x->positions;
     const int64_t k = tb ? x->positions : x->n_taps;
     const struct pst_gemm g = {.tb = tb,
@@ -232,7 +233,7 @@ static void one_windows(bool tb, int64_t m, struct image *x)
     expected = expect(&plain, a, b, old);
     for (unsigned f = 0; f < n_windows_functions; f++) {
         memcpy(c, old, (size_t)n_c * sizeof(*c));
-        windows_functions[f](&g, a, &x->w, c, room);
+        windows_functions[f](&g, a, &x->w, c, scratch);
         check(&g, c, old, expected);
     }
     free(a);

@@ -113,11 +113,11 @@ static void run(const struct layer *l, struct pst_pool *pool)
                             .dgates_h = l->out[DGATES_H].data,
                             .dh0 = l->out[DH0].data,
                             .dc0 = l->out[DC0].data};
-    float *room = p.scratch;
+    float *scratch = p.scratch;
 
     pst_rnn_forward_f32(&p, pool);
     pst_rnn_backward_f32(&p, pool);
-    free(room);
+    free(scratch);
 }
 
 /* Copies rows beginning with `first` from the whole layer to the part, or back.

@@ -150,14 +150,14 @@ static inline void assert_near(const struct pst_dump *a,
     (void)pst_dump_items(b, &n_b);
     assert_int_equal(n, n_b);
     for (size_t i = 0; i < n; i++) {
-        const struct pst_dump_item *twin = pst_dump_find(b, items[i].name);
+        const struct pst_dump_item *match = pst_dump_find(b, items[i].name);
 
-        assert_non_null(twin);
-        assert_true(pst_meta_same(&twin->meta, &items[i].meta));
+        assert_non_null(match);
+        assert_true(pst_meta_same(&match->meta, &items[i].meta));
         if (items[i].meta.dtype == PST_F32 &&
-            !(distance(&items[i], twin) <= tolerance))
+            !(distance(&items[i], match) <= tolerance))
             fail_msg("%s differs by %g", items[i].name,
-                     distance(&items[i], twin));
+                     distance(&items[i], match));
     }
 }
 

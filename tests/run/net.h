@@ -258,12 +258,12 @@ static inline void assert_same_dump(const struct pst_dump *a,
     (void)pst_dump_items(b, &n_b);
     assert_int_equal(n_a, n_b);
     for (size_t i = 0; i < n_a; i++) {
-        const struct pst_dump_item *twin = pst_dump_find(b, items[i].name);
+        const struct pst_dump_item *match = pst_dump_find(b, items[i].name);
 
-        if (twin == NULL || !pst_meta_same(&twin->meta, &items[i].meta))
+        if (match == NULL || !pst_meta_same(&match->meta, &items[i].meta))
             fail_msg("%s is missing or of another shape", items[i].name);
-        if (memcmp(twin->data, items[i].data, pst_meta_bytes(&items[i].meta)) !=
-            0)
+        if (memcmp(match->data, items[i].data,
+                   pst_meta_bytes(&items[i].meta)) != 0)
             fail_msg("%s differs", items[i].name);
     }
 }

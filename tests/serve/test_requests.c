@@ -324,14 +324,14 @@ struct queue {
     uv_loop_t loop;
     struct pst_plan plan;
     struct pstd_intake *in;
-    unsigned told;
+    unsigned reported;
 };
 
 static void on_answers(void *ctx)
 {
     struct queue *q = ctx;
 
-    q->told++;
+    q->reported++;
 }
 
 /* Opens a queue for steps of 2 microbatches of 2 rows. */
@@ -467,7 +467,7 @@ static void drains_or_gives_up(void **state)
     assert_non_null(list);
     pstd_intake_put_answers(q.in, list);
     (void)uv_run(&q.loop, UV_RUN_NOWAIT);
-    assert_true(q.told > 0);
+    assert_true(q.reported > 0);
     answer = pstd_intake_pop_answer(q.in);
     assert_non_null(answer);
     assert_int_equal(answer->client, 1);

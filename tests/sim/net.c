@@ -50,7 +50,7 @@ static struct {
     struct link *offered; /* announced to the daemon, not accepted yet */
     unsigned handles;
     uint64_t delay;
-    size_t room, piece;
+    size_t capacity, piece;
 } net;
 
 /* --- connections ---------------------------------------------------------- */
@@ -64,10 +64,10 @@ void sim_net_reset(void)
     memset(&net, 0, sizeof(net));
 }
 
-void sim_net_network(uint64_t delay, size_t room, size_t piece)
+void sim_net_network(uint64_t delay, size_t capacity, size_t piece)
 {
     net.delay = delay;
-    net.room = room;
+    net.capacity = capacity;
     net.piece = piece;
 }
 
@@ -519,7 +519,7 @@ static void pump(struct link *l)
 
 static size_t room_of(const struct link *l)
 {
-    return l->down.n < net.room ? net.room - l->down.n : 0;
+    return l->down.n < net.capacity ? net.capacity - l->down.n : 0;
 }
 
 /* Sends queued bytes after the client has read. */

@@ -18,7 +18,7 @@
 void sim_net_reset(void);
 /* Sets the network: longest delay of a byte, bytes that fit into a connection,
  * and the most that a write or read moves. */
-void sim_net_network(uint64_t delay, size_t room, size_t piece);
+void sim_net_network(uint64_t delay, size_t capacity, size_t piece);
 /* Stops listening and ends all connections; makes the callbacks that the daemon
  * still expects. */
 void sim_net_cut_all(void);

@@ -132,14 +132,14 @@ static void compare(const struct job *job, const struct pst_dump *want,
     (void)pst_dump_items(got, &n_got);
     assert_int_equal(n, n_got);
     for (size_t i = 0; i < n; i++) {
-        const struct pst_dump_item *twin = pst_dump_find(got, items[i].name);
+        const struct pst_dump_item *match = pst_dump_find(got, items[i].name);
 
-        if (twin == NULL || !pst_meta_same(&twin->meta, &items[i].meta))
+        if (match == NULL || !pst_meta_same(&match->meta, &items[i].meta))
             fail_msg("%s is missing", items[i].name);
-        if (memcmp(twin->data, items[i].data, pst_meta_bytes(&twin->meta)) ==
+        if (memcmp(match->data, items[i].data, pst_meta_bytes(&match->meta)) ==
                 0 ||
             (is_inexact(job, items[i].name) &&
-             distance(&items[i], twin) <= 1e-6))
+             distance(&items[i], match) <= 1e-6))
             continue;
         fail_msg("seed %u, %s, %zu stages, %s, %u ranks, %u microbatches, "
                  "recompute %s: %s differs by %.3g; replay: test-split-random "
@@ -147,7 +147,7 @@ static void compare(const struct job *job, const struct pst_dump *want,
                  job->seed, job->cut, job->plan->stages.n, job->schedule,
                  job->ranks, job->microbatches,
                  job->recompute != NULL ? job->recompute : "none",
-                 items[i].name, distance(&items[i], twin), job->seed);
+                 items[i].name, distance(&items[i], match), job->seed);
     }
 }
 

@@ -36,8 +36,8 @@ static void count_gradients(void *ctx, const char *text)
 /* Long work is reported before it begins, gradient by gradient. */
 static void reports_what_it_does(void **state)
 {
-    unsigned told = 0;
-    const struct pst_verify_watch watch = {count_gradients, &told};
+    unsigned reported = 0;
+    const struct pst_verify_watch watch = {count_gradients, &reported};
     struct pst_verify_report report = {0};
     struct pst_exec_options options = options_of(2);
     struct net_data data;
@@ -49,7 +49,7 @@ static void reports_what_it_does(void **state)
     assert_ok(pst_verify(net.plan, &options, net_fill, &data, &watch, &report,
                          &net.diag),
               &net.diag);
-    assert_true(told >= 2);
+    assert_true(reported >= 2);
     pst_verify_report_fini(&report);
     net_fini(&net);
 }
@@ -72,12 +72,12 @@ static void joins_stages(void **state)
         for (size_t i = 0; i < joined->stages.at[0].graph->nodes.n; i++) {
             const struct pst_node *node =
                 joined->stages.at[0].graph->nodes.at[i];
-            const struct pst_node *twin =
+            const struct pst_node *match =
                 whole.plan->stages.at[0].graph->nodes.at[n++];
 
-            assert_int_equal(node->id, twin->id);
-            assert_string_equal(node->outs[0]->name, twin->outs[0]->name);
-            assert_string_equal(node->call->path, twin->call->path);
+            assert_int_equal(node->id, match->id);
+            assert_string_equal(node->outs[0]->name, match->outs[0]->name);
+            assert_string_equal(node->call->path, match->call->path);
         }
         assert_int_equal(n, whole.plan->stages.at[0].graph->nodes.n);
         pst_plan_free(joined);
@@ -271,7 +271,7 @@ static void draws_the_same_numbers(void **state)
 
 /* Verifies a model whose loss is computed from %h, which is linear in a weight
  * of zeros; inputs are random. */
-static void expect_of_zero(const char *nodes, const char *told, bool right)
+static void expect_of_zero(const char *nodes, const char *reported, bool right)
 {
     static const char *const modules[] = {"a"};
     struct pst_exec_options options = options_of(1);
@@ -307,7 +307,7 @@ static void expect_of_zero(const char *nodes, const char *told, bool right)
     if (right)
         assert_ok(status, &diag);
     assert_int_equal(status, right ? PST_OK : PST_ERR_DIFFERENT);
-    if (strstr(pst_str_text(&report.text), told) == NULL)
+    if (strstr(pst_str_text(&report.text), reported) == NULL)
         fail_msg("%s", pst_str_text(&report.text));
     pst_verify_report_fini(&report);
     pst_plan_free(plan);
@@ -315,9 +315,9 @@ static void expect_of_zero(const char *nodes, const char *told, bool right)
     pst_str_fini(&text);
 }
 
-static void expect_at_zero(const char *nodes, const char *told)
+static void expect_at_zero(const char *nodes, const char *reported)
 {
-    expect_of_zero(nodes, told, true);
+    expect_of_zero(nodes, reported, true);
 }
 
 /* The loss rises from -1 to 1 if the weight changes by 1e-10: less than any

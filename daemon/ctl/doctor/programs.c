@@ -154,7 +154,7 @@ static void check_daemon(struct pstctl_doctor *d)
     self[n > 0 ? n : 0] = '\0';
     slash = strrchr(self, '/');
     if (slash != NULL) {
-        strcpy(slash, "/penstockd"); // NOLINT: there is room
+        strcpy(slash, "/penstockd"); // NOLINT: it fits
         if (access(self, X_OK) == 0)
             return;
     }

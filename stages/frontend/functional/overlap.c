@@ -125,13 +125,14 @@ static void bitmap_repeat(struct bitmap *map, int64_t by)
     }
 }
 
-/* Returns how many indices of dimension d, from 0 on, are at most `room`
+/* Returns how many indices of dimension d, from 0 on, are at most `reach`
  * elements from index 0. */
-static int64_t indices_of(const struct pst_meta *meta, unsigned d, int64_t room)
+static int64_t indices_of(const struct pst_meta *meta, unsigned d,
+                          int64_t reach)
 {
     const int64_t stride = meta->stride[d];
 
-    return stride > 0 ? PST_MIN(meta->size[d], room / stride + 1) : 1;
+    return stride > 0 ? PST_MIN(meta->size[d], reach / stride + 1) : 1;
 }
 
 /*
@@ -141,11 +142,11 @@ static int64_t indices_of(const struct pst_meta *meta, unsigned d, int64_t room)
  */
 static void bitmap_add_sets(struct bitmap *map, const struct pst_window *w)
 {
-    const int64_t room = map->end - map->begin;
+    const int64_t reach = map->end - map->begin;
 
     bitmap_set(map, w->offset);
     for (unsigned d = 0; d < w->meta->rank; d++) {
-        const int64_t n = indices_of(w->meta, d, room);
+        const int64_t n = indices_of(w->meta, d, reach);
 
         for (int64_t k = 1, m; k < n; k += m) {
             m = PST_MIN(k, n - k);
@@ -155,14 +156,14 @@ static void bitmap_add_sets(struct bitmap *map, const struct pst_window *w)
 }
 
 /* Returns how many words bitmap_add_sets reads, at most. */
-static int64_t work_of_sets(const struct pst_meta *meta, int64_t room)
+static int64_t work_of_sets(const struct pst_meta *meta, int64_t reach)
 {
     int64_t times = 1;
 
     for (unsigned d = 0; d < meta->rank; d++)
-        for (int64_t k = 1; k < indices_of(meta, d, room); k *= 2)
+        for (int64_t k = 1; k < indices_of(meta, d, reach); k *= 2)
             times++;
-    return times * (room / 64 + 1);
+    return times * (reach / 64 + 1);
 }
 
 static bool set_bit(void *ctx, int64_t offset)
@@ -297,13 +298,13 @@ static bool bitmaps_overlap(const struct bitmap *a, const struct bitmap *b,
 
 int64_t pst_windows_work(const struct pst_window *a, const struct pst_window *b)
 {
-    const int64_t room = PST_MAX(span_of(a->meta), span_of(b->meta));
+    const int64_t reach = PST_MAX(span_of(a->meta), span_of(b->meta));
 
     if (pst_meta_is_dense(a->meta) && pst_meta_is_dense(b->meta))
         return 1;
-    return PST_MIN(work_of_sets(a->meta, room), pst_meta_numel(a->meta)) +
-           PST_MIN(work_of_sets(b->meta, room), pst_meta_numel(b->meta)) +
-           room / 64 + 1;
+    return PST_MIN(work_of_sets(a->meta, reach), pst_meta_numel(a->meta)) +
+           PST_MIN(work_of_sets(b->meta, reach), pst_meta_numel(b->meta)) +
+           reach / 64 + 1;
 }
 
 enum pst_status pst_windows_overlap(const struct pst_window *a,

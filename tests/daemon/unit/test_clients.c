@@ -181,21 +181,21 @@ static uint64_t client_bytes(void)
 static void survives_failing_memory(void **state)
 {
     const uint64_t live = client_bytes();
-    bool told = false;
+    bool reported = false;
     uint64_t n = 1;
 
     (void)state;
     d->plan = "plan";
-    (void)ask_all(0, &told);
-    assert_true(told);
-    for (; ask_all(n, &told) >= n; n++) {
+    (void)ask_all(0, &reported);
+    assert_true(reported);
+    for (; ask_all(n, &reported) >= n; n++) {
         run_loop(120); /* the listener pauses after a failed allocation */
         assert_int_equal(d->control.n_clients, 0);
         assert_int_equal(client_bytes(), live);
-        (void)ask_all(0, &told);
-        assert_true(told);
+        (void)ask_all(0, &reported);
+        assert_true(reported);
     }
-    assert_true(told && n > 20);
+    assert_true(reported && n > 20);
     print_message("%llu allocations\n", (unsigned long long)n - 1);
 }
 

@@ -72,7 +72,7 @@ static double noise(unsigned *seed)
 static void finds_spikes(void **state)
 {
     struct pstd_spikes s = {0};
-    unsigned seed = 1, told = 0;
+    unsigned seed = 1, spikes = 0;
     double far;
 
     (void)state;
@@ -83,12 +83,12 @@ static void finds_spikes(void **state)
     far = pstd_spikes_add(&s, 4);
     assert_true(far > 10);
     for (unsigned i = 0; i < 5; i++)
-        told += pstd_spikes_add(&s, 4) > 0;
-    assert_int_equal(told, 0);
+        spikes += pstd_spikes_add(&s, 4) > 0;
+    assert_int_equal(spikes, 0);
     /* A loss that stays high is no spike for long. */
     for (unsigned i = 0; i < 1000; i++)
-        told += pstd_spikes_add(&s, 4 + .2 * noise(&seed)) > 0;
-    assert_true(told < 5);
+        spikes += pstd_spikes_add(&s, 4 + .2 * noise(&seed)) > 0;
+    assert_true(spikes < 5);
     assert_true(fabs(s.mean - 4) < .1);
     s = (struct pstd_spikes){0}; /* the loss is constant */
     for (unsigned i = 0; i < 100; i++)

@@ -203,30 +203,30 @@ static void refuses_a_foreign_peer(void **state)
     char sock[96], byte = 0;
     struct pstd_listener l;
     struct pst_diag diag;
-    int fd = -1, told[2];
+    int fd = -1, ready[2];
     pid_t pid;
 
     (void)state;
     if (geteuid() != 0)
         return; /* no other user is available */
     (void)snprintf(sock, sizeof(sock), "/tmp/pst-peer-%d", (int)getpid());
-    assert_int_equal(pipe(told), 0);
+    assert_int_equal(pipe(ready), 0);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         if (setgid(65534) == 0 && setuid(65534) == 0 &&
             pstd_socket_bind(sock, false, &l, NULL) == PST_OK &&
-            listen(l.fd, 4) == 0 && write(told[1], "x", 1) == 1)
+            listen(l.fd, 4) == 0 && write(ready[1], "x", 1) == 1)
             (void)pause();
         _exit(1);
     }
-    (void)close(told[1]);
-    assert_int_equal(read(told[0], &byte, 1), 1);
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_int_equal(pstd_socket_connect(sock, &fd, &diag), PST_ERR_DENIED);
     assert_non_null(strstr(diag.text, "of user 65534 listens"));
     (void)kill(pid, SIGKILL);
     (void)waitpid(pid, NULL, 0);
-    (void)close(told[0]);
+    (void)close(ready[0]);
     (void)unlink(sock);
     (void)strcat(sock, ".lock");
     (void)unlink(sock);

@@ -140,11 +140,11 @@ static void assert_same(const struct pst_dump *a, const struct pst_dump *b)
     const struct pst_dump_item *items = pst_dump_items(a, &n);
 
     for (size_t i = 0; i < n; i++) {
-        const struct pst_dump_item *twin = pst_dump_find(b, items[i].name);
+        const struct pst_dump_item *match = pst_dump_find(b, items[i].name);
 
-        if (twin == NULL || !pst_meta_same(&twin->meta, &items[i].meta) ||
-            memcmp(twin->data, items[i].data, pst_meta_bytes(&items[i].meta)) !=
-                0)
+        if (match == NULL || !pst_meta_same(&match->meta, &items[i].meta) ||
+            memcmp(match->data, items[i].data,
+                   pst_meta_bytes(&items[i].meta)) != 0)
             fail_msg("%s differs", items[i].name);
     }
 }

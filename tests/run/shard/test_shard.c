@@ -436,19 +436,19 @@ static unsigned assert_same_checkpoint(const char *dir, const char *other,
         for (size_t i = 0; i < pst_safetensors_count(a->shards[k]); i++, n++) {
             const struct pst_safetensors_entry *e =
                 pst_safetensors_at(a->shards[k], i);
-            const struct pst_safetensors_entry *twin =
+            const struct pst_safetensors_entry *match =
                 pst_checkpoint_find(b, e->name);
             unsigned char bytes[1024], others[1024];
             struct pst_diag diag;
 
             pst_diag_init(&diag);
-            assert_non_null(twin);
-            assert_true(pst_meta_same(&e->meta, &twin->meta));
+            assert_non_null(match);
+            assert_true(pst_meta_same(&e->meta, &match->meta));
             if (strncmp(e->name, prefix, strlen(prefix)) != 0)
                 continue;
             assert_ok(pst_safetensors_read(e, 0, e->bytes, bytes, &diag),
                       &diag);
-            assert_ok(pst_safetensors_read(twin, 0, e->bytes, others, &diag),
+            assert_ok(pst_safetensors_read(match, 0, e->bytes, others, &diag),
                       &diag);
             assert_memory_equal(bytes, others, e->bytes);
             compared++;

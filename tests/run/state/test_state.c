@@ -383,7 +383,7 @@ static void cleans_up_after_failed_saves(void **state)
 static void writes_dumps(void **state)
 {
     struct pst_safetensors *file;
-    struct pst_dump *dump, *twin;
+    struct pst_dump *dump, *again;
     struct job job;
     char path[128];
     size_t n;
@@ -392,17 +392,17 @@ static void writes_dumps(void **state)
     snprintf(path, sizeof(path), "%s/dump.safetensors", folder);
     job_init(&job, 3, 2, "sgd");
     job_run(&job, 0, 1);
-    twin = job_dump(&job);
+    again = job_dump(&job);
     assert_ok(pst_engine_dump_first(job.engine, &dump, &job.net.diag),
               &job.net.diag);
     assert_ok(pst_engine_dump_final(job.engine, dump, path, &job.net.diag),
               &job.net.diag);
     assert_ok(pst_safetensors_open(path, &file, &job.net.diag), &job.net.diag);
     assert_ok(pst_safetensors_load(file, &job.net.diag), &job.net.diag);
-    (void)pst_dump_items(twin, &n);
+    (void)pst_dump_items(again, &n);
     assert_int_equal(pst_safetensors_count(file), n);
     for (size_t i = 0; i < n; i++) {
-        const struct pst_dump_item *item = &pst_dump_items(twin, &n)[i];
+        const struct pst_dump_item *item = &pst_dump_items(again, &n)[i];
         const struct pst_safetensors_entry *entry =
             pst_safetensors_find(file, item->name);
 
@@ -413,7 +413,7 @@ static void writes_dumps(void **state)
     }
     pst_safetensors_close(file);
     pst_dump_free(dump);
-    pst_dump_free(twin);
+    pst_dump_free(again);
     job_fini(&job);
 }
 
