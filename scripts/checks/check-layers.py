@@ -100,7 +100,7 @@ INSIDES = {
 }
 
 # Headers of earlier versions, as they were.
-FROZEN = "tests/lib/abi"
+FROZEN = "tests/lib/versions/0"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 

@@ -19,7 +19,9 @@ from torch import nn
 from torch.nn import functional as F
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "lib"))
+# The one file that the build makes of lib/python/.
+sys.path.insert(0, str(Path(sys.argv[1]).resolve().parents[1] / "lib" /
+                       "python"))
 sys.dont_write_bytecode = True
 import penstock  # noqa: E402
 

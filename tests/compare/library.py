@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares lib/penstock.py with PyTorch on PyTorch's own tensors.
+"""Compares penstock.py with PyTorch on PyTorch's own tensors.
 
     library.py PENSTOCK
 
@@ -11,7 +11,8 @@ and PyTorch share the memory of results, and what is read-only is not written.
 Programs (penstock.Program) on PyTorch's storages do what eager mode does, and
 so does the example on views of one array.
 
-PENSTOCK_JAX: a Python with JAX, for tests/lib/with_jax.py; by default this one.
+PENSTOCK_JAX: a Python with JAX, for tests/lib/python/with_jax.py; by default
+this one.
 """
 import json
 import os
@@ -25,7 +26,9 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "lib"))
+# The one file that the build makes of lib/python/.
+sys.path.insert(0, str(Path(sys.argv[1]).resolve().parents[1] / "lib" /
+                       "python"))
 sys.dont_write_bytecode = True
 import penstock  # noqa: E402
 
@@ -399,8 +402,8 @@ def example(path):
     that PyTorch computes."""
     steps, rows, width = 8, 64, 5
     closure = ROOT / "examples" / "fortran"
-    env = dict(os.environ, PYTHONPATH=str(ROOT / "lib"), OMP_NUM_THREADS="1",
-               LD_LIBRARY_PATH=os.path.dirname(LIBRARY),
+    env = dict(os.environ, PYTHONPATH=os.path.dirname(penstock.__file__),
+               OMP_NUM_THREADS="1", LD_LIBRARY_PATH=os.path.dirname(LIBRARY),
                PYTHONDONTWRITEBYTECODE="1")
 
     def run(*words):
@@ -429,7 +432,7 @@ def example(path):
 
 def with_jax(_):
     python = os.environ.get("PENSTOCK_JAX", sys.executable)
-    ran = subprocess.run([python, ROOT / "tests" / "lib" / "with_jax.py", ROOT,
+    ran = subprocess.run([python, ROOT / "tests/lib/python/with_jax.py", ROOT,
                           penstock.NAME if LIBRARY is None else LIBRARY],
                          check=False, capture_output=True, text=True)
     if ran.returncode == 77:

@@ -5,7 +5,7 @@
     library_bits.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
 A case is a model, a cut, a schedule and a number of ranks: two steps of AdamW
-on four microbatches by `penstock run --dump` and by lib/penstock.py on the same
+on four microbatches by `penstock run --dump` and by penstock.py on the same
 arrays, and `penstock infer` and a pass of the library on the parameters of the
 file. Losses, outputs, gradients, parameters and buffers are the same bytes.
 --full runs all cases, otherwise each model has one, drawn by the seed. Files
@@ -24,7 +24,9 @@ from pathlib import Path
 from compare import Failed, call, run_cases
 from sweep import MICROBATCHES, ROOT, Sweep, blocks
 
-sys.path += [str(ROOT / "lib"), str(ROOT / "tests" / "daemon")]
+# The one file that the build makes of lib/python/.
+sys.path += [str(Path(sys.argv[1]).resolve().parents[1] / "lib" / "python"),
+             str(ROOT / "tests" / "daemon")]
 sys.dont_write_bytecode = True
 import penstock  # noqa: E402
 import tensor_file  # noqa: E402

@@ -58,10 +58,8 @@ gcc $flags page.c $libs -o page
 # shellcheck disable=SC2086
 gcc $flags digits.c $libs -o digits
 ./digits digits.pt2 digits.csv 5
-from=/usr/include/penstock
 # shellcheck disable=SC2086
-gfortran ${from}_c.f90 ${from}_arrays.f90 ${from}_models.f90 $from.f90 \
-  train.f90 $libs -o train
+gfortran /usr/include/penstock.f90 train.f90 $libs -o train
 ./train
 # shellcheck disable=SC2046
 apt-get -q -y purge $(dpkg-query -W -f '${Package}\n' '*penstock*') >>log 2>&1

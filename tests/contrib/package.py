@@ -59,8 +59,6 @@ def library_of(package):
         if package == "libpenstock0" else
         {"/usr/include/penstock.h", "/usr/include/penstock_plugin.h",
          "/usr/include/penstock.f90",
-         "/usr/include/penstock_c.f90", "/usr/include/penstock_arrays.f90",
-         "/usr/include/penstock_models.f90",
          "/usr/share/penstock/penstock.py",
          f"{LIBRARY}/libpenstock.so",
          f"{LIBRARY}/pkgconfig/penstock.pc"})

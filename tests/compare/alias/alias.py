@@ -586,7 +586,7 @@ def main():
     path = os.path.join(args.dir, "alias-random.json")
     build = os.path.dirname(os.path.dirname(os.path.abspath(args.penstock)))
     drivers = [os.path.join(build, "tests", name) for name in
-               ("alias/test-alias-cases", "lib/lib-cases")]
+               ("alias/test-alias-cases", "lib/program/lib-cases")]
     with open(path, "w") as f:
         f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
     failed = 0

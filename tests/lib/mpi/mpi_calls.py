@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "daemon"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..",
+                                "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 REGISTERS = "rdi", "rsi", "rdx", "rcx", "r8", "r9"
@@ -50,9 +51,9 @@ def main():
         program = os.path.join(folder, "mpi_calls")
         call(mpicc, "-std=c17", "-D_GNU_SOURCE", "-O1", "-I", root, "-I",
              os.path.join(root, "include"),
-             os.path.join(root, "tests", "lib", "mpi_calls.c"), source, "-L",
-             folder_of, "-lpenstock", "-pthread", "-Wl,-rpath," + folder_of,
-             "-o", program)
+             os.path.join(root, "tests", "lib", "mpi", "mpi_calls.c"), source,
+             "-L", folder_of, "-lpenstock", "-pthread",
+             "-Wl,-rpath," + folder_of, "-o", program)
         print(call(mpiexec, "-n", "2", program, model))
 
 

@@ -2,7 +2,7 @@
 /* Derives storages from the addresses of the caller's tensors. */
 #include <stdlib.h>
 
-#include "lib/program.h"
+#include "lib/program/program.h"
 #include "stages/base/alloc.h"
 
 #define TAG PST_TAG_CLIENT

@@ -1,7 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
-! Models and what all calls share (errors, options, notes, descriptions), for
-! penstock.f90, which describes them.
+! Models, and what all calls share: errors, options, notes, descriptions.
 module penstock_models
     use, intrinsic :: iso_c_binding
     use penstock_c
@@ -53,7 +52,7 @@ module penstock_models
         penstock_describe, penstock_find, penstock_module_count, &
         penstock_describe_module
 
-    ! For penstock.f90.
+    ! For the modules that follow.
     public :: model_handle, to_c, finish, no_error, set_notes, option_list, &
         split_options, empty_info, give_info
 

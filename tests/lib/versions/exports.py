@@ -3,8 +3,9 @@
 """Checks the symbols of libpenstock: exports.py LIBRARY HEADER MAP SYMBOLS.
 
 The library exports the functions of the header and nothing else, all of them in
-version PENSTOCK_0; the Debian package lists them in its file of symbols. It imports no function that prints or ends the process, but
-those that no call reaches (UNREACHED).
+version PENSTOCK_0; the Debian package lists them in its file of symbols. It
+imports no function that prints or ends the process, but those that no call
+reaches (UNREACHED).
 """
 import re
 import subprocess

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks lib/penstock.py without any package: python.py ROOT LIBRARY DRIVE.
+"""Checks penstock.py without any package: python.py ROOT LIBRARY DRIVE.
 
 The model is that of tests/golden/make/make_arrays.py, which printed PyTorch's
 losses, scale and weight: its outputs add a number of its own to each element.
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "daemon"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..",
+                                "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 BY_PYTORCH = [35.5286979675293, 32.007110595703125, 28.86567497253418,
@@ -415,7 +416,7 @@ def refusals(penstock, model, session, given):
 def main():
     root, library, drive = (os.path.abspath(word) for word in sys.argv[1:])
     path = os.path.join(root, "tests", "golden", "arrays.pt2")
-    sys.path.insert(0, os.path.join(root, "lib"))
+    sys.path.insert(0, os.path.join(os.path.dirname(library), "python"))
     sys.dont_write_bytecode = True
     import penstock
 

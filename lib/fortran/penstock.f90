@@ -1,39 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
-! libpenstock for Fortran 2008: penstock.h by ISO_C_BINDING, without copies.
-! Compile penstock_c.f90, penstock_arrays.f90, penstock_models.f90 and this file
-! with the program, and link with -lpenstock.
-!
-!     use penstock
-!     type(penstock_model)   :: model
-!     type(penstock_session) :: session
-!     type(penstock_step)    :: step
-!     real(real32), target   :: x(64, 8), y(64, 1)    ! 64 rows
-!
-!     call penstock_open('model.pt2', model)
-!     call penstock_session_new(model, session, &
-!         [character(20) :: 'microbatches=4', 'optimizer=adamw', 'lr=1e-3'])
-!     call penstock_train_step(session, [penstock_tensor(x), &
-!                              penstock_tensor(y)], step)
-!     print *, step%loss
-!
-! The procedures have the names of penstock.h, which describes them: threads,
-! which calls are collective, what an error leaves. Differences:
-!
-! Tensors: penstock_tensor(a) makes one of a scalar or an array of rank 1 to 4,
-! real32, real64, int32, int64 or complex of real32 or real64, also a section
-! with strides. It refers to the memory of a, which must be a target and stay in
-! place until the call with the tensor returns. The indices of a are those of the model in the same order:
-! x(row, feature) is the model's x[row, feature], so that the batch is the first
-! index if batch_index (penstock_info) is 1. penstock_reversed(tensor) has them
-! in reverse order: x(feature, row), whose rows are contiguous.
-! penstock_no_tensor is for an input that no stage of the rank reads, and for a
-! result on other ranks than 0.
-! Indices: inputs and outputs are numbered from 1.
-! Options: each is 'name=value' or 'name', a flag.
-! Errors: without the argument `error` a failure prints its text and stops the
-! program, as `stat` does in allocate.
-! notes: a unit that notes and warnings are written to; absent: none are.
+! Sessions and steps, and all that the module gives to programs (about.f90).
 module penstock
     use, intrinsic :: iso_c_binding
     use penstock_c

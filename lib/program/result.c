@@ -2,7 +2,7 @@
 /* Results of a call of a program: tensors, operands, gradients. */
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/program/program.h"
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the public headers with those of earlier versions (tests/lib/abi).
+"""Compares the public headers with those of earlier versions (folder 0).
 
 usage: abi.py CC OLD-FOLDER NEW-FOLDER LIBRARY
 

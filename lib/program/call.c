@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "lib/program.h"
+#include "lib/program/program.h"
 
 /* Checks operand number k of the caller's list, and records k for each operand
  * of the program that has its name. */

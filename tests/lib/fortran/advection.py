@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "daemon"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..",
+                                "daemon"))
 import tensor_file  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
@@ -49,13 +50,11 @@ def read(path):
         return file.read()
 
 
-def build(mpifort, library, root, source, program):
+def build(mpifort, library, source, program):
     folder = os.path.dirname(library)
-    modules = [os.path.join(root, "lib", f"{name}.f90")
-               for name in ("penstock_c", "penstock_arrays", "penstock_models",
-                            "penstock")]
     call(mpifort, "-std=f2008", "-fcheck=all", "-Wall", "-Wextra", "-Werror",
-         "-J", os.path.dirname(program), *modules, source, "-L", folder,
+         "-J", os.path.dirname(program), os.path.join(
+             folder, "fortran", "penstock.f90"), source, "-L", folder,
          "-lpenstock", "-Wl,-rpath," + folder, "-o", program)
     return program
 
@@ -68,7 +67,7 @@ def page(mpifort, library, root, folder):
     source = os.path.join(folder, "train.f90")
     with open(source, "w", encoding="utf-8") as file:
         file.write(text)
-    train = build(mpifort, library, root, source, os.path.join(folder, "train"))
+    train = build(mpifort, library, source, os.path.join(folder, "train"))
     with open(os.path.join(folder, "model.pt2"), "wb") as file:
         file.write(read(os.path.join(root, CLOSURE)))
     losses = [float(line.split()[1])
@@ -105,7 +104,7 @@ def main():
     model = os.path.join(root, CLOSURE)
     with tempfile.TemporaryDirectory() as folder:
         page(mpifort, library, root, folder)
-        advection = build(mpifort, library, root, os.path.join(
+        advection = build(mpifort, library, os.path.join(
             root, "examples/fortran/advection.f90"),
             os.path.join(folder, "advection"))
         prefix = os.path.join(folder, "samples")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_LIB_PROGRAM_H
-#define PENSTOCK_LIB_PROGRAM_H
+#ifndef PENSTOCK_LIB_PROGRAM_PROGRAM_H
+#define PENSTOCK_LIB_PROGRAM_PROGRAM_H
 /*
  * Programs of include/penstock.h: a handle has the program, its plans, and the
  * operands and results of the last call. One thread at a time (pstl_acquire).

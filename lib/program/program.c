@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Opens programs. */
-#include "lib/program.h"
+#include "lib/program/program.h"
 
 #include <string.h>
 

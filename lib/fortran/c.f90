@@ -1,8 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
-! Structs and functions of penstock.h and dlpack.h, as they are in C, for
-! penstock_arrays.f90, penstock_models.f90 and penstock.f90, which have the same
-! for programs.
+! Structs and functions of penstock.h and dlpack.h, as they are in C.
 module penstock_c
     use, intrinsic :: iso_c_binding
     implicit none

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks lib/penstock.py with JAX: with_jax.py ROOT LIBRARY.
+"""Checks penstock.py with JAX: with_jax.py ROOT LIBRARY.
 
 JAX's arrays are inputs, with its losses and gradients; its jax.numpy takes
 results; and as they are immutable, nothing writes to them. Ends with 77 if JAX
@@ -17,7 +17,7 @@ except ImportError:
     sys.exit(77)
 
 ROOT, LIBRARY = sys.argv[1:]
-sys.path.insert(0, os.path.join(ROOT, "lib"))
+sys.path.insert(0, os.path.join(os.path.dirname(LIBRARY), "python"))
 sys.dont_write_bytecode = True
 import penstock  # noqa: E402
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs compiled against the header of an earlier version (tests/lib/abi),
+"""Programs compiled against the header of an earlier version (folder 0),
 on today's library.
 
 usage: older.py PENSTOCK OLD-DRIVE OLD-CASES TINY.pt2 CASES.json
@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-import bits
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import bits  # noqa: E402
 
 
 def main():

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+# --- arrays -------------------------------------------------------------------
+
+def _can_write(array):
+    """Whether an array may be written whose DLPack tensor, of a version before
+    1.0, does not say so."""
+    flags = getattr(array, "flags", None)
+    if hasattr(flags, "writeable"):  # NumPy
+        return flags.writeable
+    try:
+        return not memoryview(array).readonly
+    except (TypeError, ValueError, BufferError):
+        return type(array).__module__.partition(".")[0] == "torch"
+
+
+def _dlpack_tensor(capsule):
+    """Returns the tensor in a capsule of DLPack, and its flags; None: the
+    tensor is of a version before 1.0, and has none."""
+    function = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)
+    get = function(("PyCapsule_GetPointer", ctypes.pythonapi))
+    if "dltensor_versioned" not in repr(capsule):
+        return _Tensor.from_address(get(capsule, b"dltensor")), None
+    managed = _Managed.from_address(get(capsule, b"dltensor_versioned"))
+    if managed.major != 1:
+        raise BufferError(f"version {managed.major} of DLPack is not supported")
+    return managed.tensor, managed.flags
+
+
+class _Array:
+    """A DLTensor of a caller's array; close() releases the array. info: name
+    and shape that are wanted; without a shape, any is right. readonly: None, or
+    why the array must not be written."""
+
+    def __init__(self, array, info, writes):
+        self.held, self.buffer, self.tensor = None, None, _Tensor()
+        self.readonly = None
+        if array is None:
+            self.pointer = None
+            return
+        if isinstance(array, Tensor):
+            self.readonly = "is read-only" if array.readonly else None
+            self.tensor, self.held = array._describe(), array
+        elif not self.by_dlpack(array):
+            self.by_buffer(array)
+        if writes and self.readonly:
+            raise Error(-5, "library.tensor", f"the array for '{info.name}' "
+                        f"{self.readonly}, and the call writes to it", "Give "
+                        "an array that can be written, such as a copy of it.")
+        self.pointer = ctypes.pointer(self.tensor)
+        if info.shape is not None:
+            self.reshape(info.shape)
+
+    def by_dlpack(self, array):
+        if not hasattr(array, "__dlpack__"):
+            return False
+        if getattr(array, "requires_grad", False):
+            array = array.detach()
+        try:
+            try:
+                capsule = array.__dlpack__(max_version=(1, 0))
+            except TypeError:  # it has DLPack before 1.0
+                capsule = array.__dlpack__()
+        except (BufferError, TypeError):
+            return False
+        # The capsule stays unconsumed, so it frees the tensor when it is freed.
+        self.held = (array, capsule)
+        tensor, flags = _dlpack_tensor(capsule)
+        self.tensor = _Tensor.from_buffer_copy(tensor)
+        if flags is None:
+            flags = 0 if _can_write(array) else _READ_ONLY
+        if flags & (_READ_ONLY | _COPIED):
+            self.readonly = "is read-only" if flags & _READ_ONLY else \
+                "gives a copy of its memory"
+        return True
+
+    def by_buffer(self, array):
+        get, self.buffer = ctypes.pythonapi.PyObject_GetBuffer, _PyBuffer()
+        get.argtypes = [ctypes.py_object, _P, ctypes.c_int]
+        view = memoryview(array)
+        form = view.format.lstrip("@=<")
+        if form not in _FORMATS or \
+                any(step % view.itemsize for step in view.strides):
+            raise TypeError(f"an array of format {form!r} is no tensor")
+        self.readonly = "is read-only" if view.readonly else None
+        get(view, self.buffer, _FULL_RO)
+        sizes = _I64 * max(view.ndim, 1)
+        self.held = view, sizes(*view.shape), sizes(
+            *(step // view.itemsize for step in view.strides))
+        self.tensor = _Tensor(
+            self.buffer[0], 1, 0, view.ndim, _DType(*_FORMATS[form], 1),
+            *(ctypes.cast(one, ctypes.POINTER(_I64)) for one in self.held[1:]),
+            0)
+
+    def reshape(self, shape):
+        """Gives a flat array the shape that is wanted; None: any size."""
+        t = self.tensor
+        if t.ndim == 1 and None in shape:
+            rest = math.prod(size for size in shape if size is not None)
+            shape = [t.shape[0] // rest if size is None else size
+                     for size in shape]
+        if t.ndim != 1 or len(shape) == 1 or t.shape[0] != math.prod(shape) or \
+                t.strides and t.strides[0] != 1 and t.shape[0] > 1:
+            return
+        self.held = (self.held, (_I64 * max(len(shape), 1))(*shape))
+        t.ndim, t.strides = len(shape), None
+        t.shape = ctypes.cast(self.held[1], ctypes.POINTER(_I64))
+
+    def close(self):
+        if self.buffer is not None:
+            ctypes.pythonapi.PyBuffer_Release(self.buffer)
+        self.held = self.buffer = None
+
+    def __del__(self):
+        self.close()
+
+
+def _any(name):
+    """The Info of an array of any dtype and shape."""
+    return Info(name, None, None, -1, False)
+
+
+class _Arrays:
+    """The arrays of one call."""
+
+    def __init__(self, pairs, writes=False):
+        self.all = []
+        try:
+            for array, info in pairs:
+                self.all.append(_Array(array, info, writes))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self):
+        n = len(self.all)
+        return (ctypes.POINTER(_Tensor) * max(n, 1))(
+            *(one.pointer for one in self.all)), n
+
+    def __exit__(self, *_):
+        for one in self.all:
+            one.close()
+
+
+class Tensor:
+    """A tensor on the CPU that a call has returned: dtype, shape, and strides
+    in elements. numpy.asarray, torch.from_dlpack and whatever else takes arrays
+    share its memory; for __dlpack__ NumPy must be installed. operand: the name
+    of the operand whose memory it is a view of, or None. readonly: what
+    Session.view() gives is.
+
+    view is a memoryview of it, and indices and other attributes are those of
+    view: bfloat16 and float16 are 16 bits each, complex numbers are pairs, and
+    a tensor without dimensions or elements is flat. flat has one dimension. A
+    tensor with gaps has neither."""
+
+    def __init__(self, dtype, shape, strides=None, at=None, owner=None,
+                 operand=None, readonly=False):
+        """at, owner: the first element's address, and what keeps it valid; by
+        default, new memory."""
+        self.dtype, self.shape, self.operand = dtype, tuple(shape), operand
+        self.readonly = readonly
+        dense = tuple(math.prod(self.shape[d + 1:]) for d in
+                      range(len(self.shape)))
+        self.strides = dense if strides is None else tuple(strides)
+        _, bits, self._form = _DTYPES[dtype]
+        self._size = bits // 8
+        self._dense = not math.prod(self.shape) or all(
+            size == 1 or a == b for size, a, b in
+            zip(self.shape, self.strides, dense))
+        if at is None:  # aligned, as JAX wants it
+            owner = (ctypes.c_char * (self._nbytes() + 63))()
+            at = -(-ctypes.addressof(owner) // 64) * 64
+        self._at, self._owner = at, owner
+
+    def _nbytes(self):
+        """Bytes from the first to the last element."""
+        n = 1 + sum((size - 1) * stride for size, stride in
+                    zip(self.shape, self.strides))
+        return n * self._size if math.prod(self.shape) else 0
+
+    def _describe(self):
+        sizes = _I64 * max(len(self.shape), 1)
+        return _Tensor(self._at, 1, 0, len(self.shape),
+                       _DType(*_DTYPES[self.dtype][:2], 1),
+                       ctypes.cast(sizes(*self.shape), ctypes.POINTER(_I64)),
+                       ctypes.cast(sizes(*self.strides), ctypes.POINTER(_I64)),
+                       0)
+
+    @property
+    def flat(self):
+        if not self._dense:
+            raise BufferError("a tensor with gaps has no memoryview: take "
+                              "numpy.asarray, torch.from_dlpack or tolist()")
+        raw = (ctypes.c_char * self._nbytes()).from_address(self._at)
+        raw.owner = self._owner  # the memoryview keeps raw
+        view = memoryview(raw).cast("B").cast(
+            {"e": "H", "Zf": "f", "Zd": "d"}.get(self._form, self._form))
+        return view.toreadonly() if self.readonly else view
+
+    @property
+    def view(self):
+        shape = [*self.shape, 2] if "Z" in self._form else [*self.shape]
+        flat = self.flat
+        return flat.cast("B").cast(flat.format, shape) if shape and \
+            flat.nbytes else flat
+
+    def tolist(self):
+        if self._dense:
+            return self.view.tolist()
+        parts = [Tensor(self.dtype, self.shape[1:], self.strides[1:],
+                        self._at + i * self.strides[0] * self._size,
+                        self._owner).tolist() for i in range(self.shape[0])]
+        return parts if len(self.shape) > 1 or "Z" in self._form else \
+            [part for part, in parts]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.view, name)
+
+    def __getitem__(self, index):
+        return self.view[index]
+
+    def __len__(self):
+        return len(self.view)
+
+    def __eq__(self, other):
+        return self.view == (other.view if isinstance(other, Tensor) else other)
+
+    @property
+    def __array_interface__(self):
+        kind = "iuf?ucb"[_DTYPES[self.dtype][0]]  # bfloat16: 16 bits
+        return {"version": 3, "shape": self.shape,
+                "data": (self._at, self.readonly),
+                "typestr": f"{'|' if self._size == 1 else '<'}{kind}"
+                           f"{self._size}",
+                "strides": tuple(n * self._size for n in self.strides)}
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, **options):
+        """NumPy lends the memory, since what it returns may be released in any
+        thread and while an exception is raised, which Python code may not."""
+        try:
+            import numpy
+        except ImportError as e:
+            raise BufferError("__dlpack__ needs NumPy") from e
+        capsule = numpy.asarray(self).__dlpack__(**options)
+        if self.dtype == "bfloat16":  # NumPy has none: 16 bits without a sign
+            _dlpack_tensor(capsule)[0].dtype.code = 4
+        return capsule
+
+
+def _write(info, out, call):
+    """Calls call(tensor) with the array `out`, or with a new Tensor, and
+    returns it."""
+    out = Tensor(info.dtype, info.shape) if out is None else out
+    with _Arrays([(out, info)], writes=True) as (tensors, _):
+        call(tensors[0])
+    return out
