@@ -30,7 +30,10 @@
 ! rows are contiguous.
 ! penstock_no_tensor is for an input that no stage of the rank reads, and for a
 ! result on other ranks than 0.
-! Indices: inputs and outputs are numbered from 1.
+! Programs: operands are penstock_operand('name', tensor), in a list; results are
+! described by penstock_result_info, and copied by penstock_copy_result.
+! Indices: inputs and outputs are numbered from 1, as are
+! results and operands of programs.
 ! Options: each is 'name=value' or 'name', a flag.
 ! Errors: without the argument `error` a failure prints its text and stops the
 ! program, as `stat` does in allocate.

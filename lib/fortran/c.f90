@@ -78,6 +78,24 @@ module penstock_c
         integer(c_int32_t) :: applied
     end type
 
+    type, bind(c) :: c_operand
+        type(c_ptr) :: name, tensor, storage
+        integer(c_size_t) :: storage_bytes
+    end type
+
+    type, bind(c) :: c_call_info
+        integer(c_size_t) :: size, results, copied, passed, bases, plans
+        integer(c_int32_t) :: is_new
+        integer(c_size_t) :: in_place
+    end type
+
+    ! struct penstock_tensor
+    type, bind(c) :: c_result
+        integer(c_size_t) :: size
+        type(c_tensor) :: tensor
+        integer(c_int32_t) :: operand, moved
+    end type
+
     interface
         function c_version() &
             bind(c, name='penstock_version') result(it)
@@ -344,6 +362,59 @@ module penstock_c
             import
             type(c_ptr), value :: session
             integer(c_size_t) :: it
+        end function
+        function c_program_open(text, size, config, ret, error) &
+            bind(c, name='penstock_program_open') result(code)
+            import
+            character(c_char), intent(in) :: text(*)
+            integer(c_size_t), value :: size
+            type(c_open_config), intent(in) :: config
+            type(c_ptr), intent(out) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        subroutine c_program_close(program) &
+            bind(c, name='penstock_program_close')
+            import
+            type(c_ptr), value :: program
+        end subroutine
+        function c_call_flags(program, operands, flags, n, ret, error) &
+            bind(c, name='penstock_call_flags') result(code)
+            import
+            type(c_ptr), value :: program
+            type(c_operand), intent(in) :: operands(*)
+            integer(c_int64_t), intent(in) :: flags(*)
+            integer(c_size_t), value :: n
+            type(c_call_info), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_result_at(program, index, ret, error) &
+            bind(c, name='penstock_result') result(code)
+            import
+            type(c_ptr), value :: program
+            integer(c_size_t), value :: index
+            type(c_result), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_result_operand(program, name, ret, error) &
+            bind(c, name='penstock_result_operand') result(code)
+            import
+            type(c_ptr), value :: program
+            character(c_char), intent(in) :: name(*)
+            type(c_result), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_result_gradient(program, name, ret, error) &
+            bind(c, name='penstock_result_gradient') result(code)
+            import
+            type(c_ptr), value :: program
+            character(c_char), intent(in) :: name(*)
+            type(c_result), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
         end function
         function c_strlen(text) bind(c, name='strlen') result(n)
             import

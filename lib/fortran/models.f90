@@ -54,7 +54,7 @@ module penstock_models
 
     ! For the modules that follow.
     public :: model_handle, to_c, finish, no_error, set_notes, option_list, &
-        split_options, empty_info, give_info
+        split_options, empty_info, give_info, to_dtype
 
     ! Options as texts of C: rows has pointers to the others.
     type :: option_list
@@ -237,19 +237,27 @@ contains
         c%shape = c_null_ptr
     end function
 
+    ! Returns the name of a DLDataType.
+    function to_dtype(code, bits) result(dtype)
+        integer(c_int8_t), intent(in) :: code, bits
+        character(:), allocatable :: dtype
+        character(7), parameter :: codes(0:6) = [character(7) :: 'int', &
+            'uint', 'float', 'handle', 'bfloat', 'complex', 'bool']
+        character(4) :: digits ! those of complex128 are negative in a byte
+
+        write (digits, '(i0)') iand(int(bits), 255)
+        dtype = 'other'
+        if (code >= 0 .and. code <= 6) dtype = trim(codes(code))
+        if (code /= 6) dtype = dtype//trim(digits)
+    end function
+
     subroutine give_info(c, info)
         type(c_info), intent(in) :: c
         type(penstock_info), intent(out) :: info
         integer(c_int64_t), pointer :: shape(:)
-        character(7), parameter :: codes(0:6) = [character(7) :: 'int', &
-            'uint', 'float', 'handle', 'bfloat', 'complex', 'bool']
-        character(4) :: bits ! those of complex128 are negative in a byte
 
         info%name = from_pointer(c%name)
-        write (bits, '(i0)') iand(int(c%bits), 255)
-        info%dtype = 'other'
-        if (c%code >= 0 .and. c%code <= 6) info%dtype = trim(codes(c%code))
-        if (c%code /= 6) info%dtype = info%dtype//trim(bits)
+        info%dtype = to_dtype(c%code, c%bits)
         allocate (info%shape(c%ndim))
         if (c%ndim > 0) then
             call c_f_pointer(c%shape, shape, [c%ndim])

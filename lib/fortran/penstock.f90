@@ -7,6 +7,7 @@ module penstock
     use penstock_arrays, only: penstock_tensor, penstock_no_tensor, &
                                penstock_reversed, to_pointer
     use penstock_models
+    use penstock_programs
     use, intrinsic :: iso_fortran_env, only: int64, real64
     implicit none
     private
@@ -68,6 +69,10 @@ module penstock
         penstock_input_gradient, penstock_swap, penstock_save, penstock_load, &
         penstock_session_bytes, penstock_copies, penstock_session_copies, &
         penstock_view, penstock_tensor, penstock_no_tensor, penstock_reversed
+    public :: penstock_program, penstock_operand, penstock_call_info, &
+        penstock_result_info, penstock_program_open, penstock_program_close, &
+        penstock_call, penstock_result, penstock_result_operand, &
+        penstock_result_gradient, penstock_copy_result
 
 contains
     ! --- sessions ------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "stages/net/transport.h"
 #include "stages/split/plan.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -180,7 +181,11 @@ static enum pst_status check_reach(const struct pst_alias_program_bound *bound,
             continue;
         pst_alias_program_range(&o->as, bound->absolute, &begin, &end);
         if (begin < 0 || (size_t)end > storages[o->as.storage].bytes)
-            return refuse_range(o->as.name, diag);
+            return pst_diag_set(diag, PST_E_ALIAS_CALL,
+                                "views of \"%s\" reach the bytes %" PRId64
+                                " to %" PRId64 " of its storage, which has %zu",
+                                o->as.name, begin, end - 1,
+                                storages[o->as.storage].bytes);
     }
     return PST_OK;
 }
