@@ -46,6 +46,9 @@ static const struct {
     {PST_E_STATE_OTHER_STAGE,
      "Leave this pair out of the file of {\"state\", \"map:FILE\"}; the new "
      "parameter then starts with a fresh state."},
+    {PST_E_FILE_MISSING,
+     "Correct the path; a relative one is taken from the current folder of the "
+     "program, on every host (`ls -l PATH` there)."},
     {PST_E_FILE_DISK_FULL,
      "Free space (`df -h PATH`, `quota`), or give penstock_save a folder on "
      "another disk; TMPDIR is for temporary files."},
@@ -77,6 +80,8 @@ static const struct {
      "Initialize MPI with MPI_THREAD_FUNNELED or more before "
      "penstock_session_new, and use a library that was built with MPI; or "
      "leave mpi_comm NULL, for ranks in this process."},
+    {PST_E_RUN_VERIFY,
+     "Report it with the model and the message; cut elsewhere meanwhile."},
     {PST_E_INTERNAL_BUG,
      "Report it with the message, the version (penstock_version) and the "
      "calls before it; go on in a new session with penstock_load."},

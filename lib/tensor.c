@@ -87,7 +87,7 @@ static bool has_shape(const struct pstl_tensor *want, const DLTensor *given)
 {
     const int32_t ndim = pstl_ndim(want);
 
-    if (given->ndim != ndim || (ndim > 0 && given->shape == NULL))
+    if (given->ndim != ndim)
         return false;
     for (int32_t d = 0; d < ndim; d++)
         if (given->shape[d] != want->meta.size[d])
@@ -185,6 +185,8 @@ enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
         (given->dtype.code == kDLComplex || given->ndim == (int)meta.rank))
         as.is_complex = given->dtype.code == kDLComplex;
     pst_meta_set_contiguous(&meta);
+    if (given->ndim > 0 && given->shape == NULL)
+        return fail_unusable(want, "has no shape (shape is NULL)", diag);
     if (!has_dtype(want, given->dtype) || !has_shape(want, given))
         return fail_mismatch(want, given, diag);
     if (!read_strides(want, given, &meta))

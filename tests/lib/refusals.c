@@ -242,7 +242,7 @@ static void bad_numbers(penstock_session *s)
 static void bad_states(penstock_session *s, const char *folder)
 {
     struct penstock_info info = PENSTOCK_INIT(info);
-    int64_t zero[2] = {0, 1};
+    int64_t zero[2] = {0, 1}, *shape;
     struct held h;
     size_t at;
 
@@ -258,6 +258,12 @@ static void bad_states(penstock_session *s, const char *folder)
     h.tensor.strides = NULL;
     h.tensor.ndim = 1;
     refused_tensor(penstock_set(s, "fc.weight", &h.tensor, &error));
+    h.tensor.ndim = 2;
+    shape = h.tensor.shape;
+    h.tensor.shape = NULL;
+    refused_tensor(penstock_set(s, "fc.weight", &h.tensor, &error));
+    require(strstr(error.text, "shape is NULL") != NULL);
+    h.tensor.shape = shape;
     held_fini(&h);
     refused_argument(penstock_save(s, NULL, &error));
     refused_argument(penstock_load(s, "", NULL, &error));

@@ -311,6 +311,13 @@ def storages(penstock):
         y, = program.call({"x": view[2:4]}, {"x": line})
         assert line.tolist() == [0, 0, 2, 3, 4, 0] and y.strides == (4,)
         assert y.operand == "x"
+    # PyTorch refuses it: source and target have other numbers of dimensions.
+    text = {"tensors": {"x": {}}, "args": ["x"], "returns": [], "ops": [
+        {"op": "aten.unsqueeze", "args": ["%x", 0], "out": ["y"]},
+        {"op": "aten.add_.Tensor", "args": ["%y", "%x"]}]}
+    with penstock.Program(text) as program:
+        program.call({"x": view})
+        assert line.tolist() == [0, 0, 4, 6, 8, 0]
     text = {"tensors": {"x": {"requires_grad": True}}, "args": ["x"], "ops": [
         {"op": "aten.mul.Tensor", "args": ["%x", "%x"], "out": ["y"]},
         {"op": "aten.sum", "args": ["%y"], "out": ["loss"]}],
