@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
@@ -24,6 +25,14 @@
 /* Number of rounds over the local ranks, without progress, between two reads of
  * the clock. */
 #define WATCH_EVERY 128
+
+/* A rank that has waited for T seconds sleeps for T / NAP_SHARE between two
+ * rounds, once that is NAP_MIN or more, and NAP_MAX at most. So it leaves the
+ * processor to others, and a message after a long wait is seen at most .4 % of
+ * that wait later. */
+#define NAP_SHARE 256
+#define NAP_MIN   100e-6 /* seconds; timers are late by about 50e-6 */
+#define NAP_MAX   200e-6
 
 /* --- construction --------------------------------------------------------- */
 
@@ -246,10 +255,39 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 
 /* --- steps -------------------------------------------------------------- */
 
+/* Rounds without progress. */
+struct idleness {
+    unsigned rounds;
+    double since; /* time of the first reading of the clock; 0: none yet */
+    double nap;   /* seconds */
+};
+
+/* Ends a round without progress. */
+static enum pst_status wait_a_while(struct pst_engine *engine,
+                                    struct idleness *idle,
+                                    struct pst_diag *diag)
+{
+    if (++idle->rounds % WATCH_EVERY == 0) {
+        const double now = pst_now();
+        const enum pst_status status = pst_engine_watch(engine, diag);
+
+        if (status != PST_OK)
+            return status;
+        if (idle->since == 0)
+            idle->since = now;
+        idle->nap = PST_MIN((now - idle->since) / NAP_SHARE, NAP_MAX);
+    }
+    if (idle->nap >= NAP_MIN)
+        (void)usleep((useconds_t)(idle->nap * 1e6));
+    else if (idle->rounds > 100)
+        sched_yield();
+    return PST_OK;
+}
+
 static enum pst_status drive_ranks(struct pst_engine *engine,
                                    struct pst_diag *diag)
 {
-    unsigned idle_rounds = 0;
+    struct idleness idle = {0};
 
     engine->awake = (struct pst_awake){0};
     for (;;) {
@@ -272,18 +310,14 @@ static enum pst_status drive_ranks(struct pst_engine *engine,
         if (done == engine->n_local)
             return PST_OK;
         if (moved > 0) {
-            idle_rounds = 0;
+            idle = (struct idleness){0};
             engine->awake = (struct pst_awake){0};
-            continue;
-        }
-        if (++idle_rounds % WATCH_EVERY == 0) {
-            enum pst_status status = pst_engine_watch(engine, diag);
+        } else {
+            const enum pst_status status = wait_a_while(engine, &idle, diag);
 
             if (status != PST_OK)
                 return status;
         }
-        if (idle_rounds > 100)
-            sched_yield();
     }
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that a job with 32 ranks on few cores becomes ready soon, with little
-memory per rank.
+memory per rank, and that ranks that wait for long leave the processor to
+others.
 
 usage: many_ranks.py PENSTOCK BYTEGPT.pt2 DATA [SECONDS]
 
@@ -11,6 +12,7 @@ import datetime
 import glob
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -48,6 +50,23 @@ def resident(pid):
             for key in ("VmRSS", "RssAnon")]
 
 
+def leave_the_processor(penstock, model, data, folder, env):
+    """Each of two ranks waits for a forward that sleeps for two seconds."""
+    def seconds():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before = seconds()
+    subprocess.run([penstock, "run", model, "--stages", "2", "-n", "2", "-m",
+                    "1", "--transport", "mpi", "--data", data, "--threads", "1",
+                    "--steps", "1", "--quiet"],
+                   cwd=folder, env={**env, "PENSTOCK_FAULT": "F:1+:2000"},
+                   check=True, stdout=subprocess.DEVNULL)
+    used = seconds() - before
+    print(f"{used:.2f} CPU seconds of two ranks that wait for 2 s each")
+    assert used < 2.5, used
+
+
 def main():
     penstock, model, data = map(os.path.abspath, sys.argv[1:4])
     most = float(sys.argv[4]) if len(sys.argv) > 4 else PATIENCE
@@ -80,6 +99,7 @@ def main():
         finally:
             job.send_signal(signal.SIGTERM)
             assert job.wait(PATIENCE) == 143
+        leave_the_processor(penstock, model, data, folder, env)
     return 0
 
 
