@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_TESTS_FILES_DATA_H
-#define PENSTOCK_TESTS_FILES_DATA_H
+#ifndef PENSTOCK_TESTS_FILES_DATA_DATA_H
+#define PENSTOCK_TESTS_FILES_DATA_DATA_H
 /* A folder for the files of tests of training data, and their shapes. */
 #include "tests/test.h"
 

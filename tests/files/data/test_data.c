@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests batches from files: which sample is in which microbatch, and what is
  * refused. */
-#include "tests/files/data.h"
+#include "tests/files/data/data.h"
 
 #include "stages/base/alloc.h"
 #include "stages/base/str.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests files of tokens: windows and their successors, and what is refused. */
-#include "tests/files/data.h"
+#include "tests/files/data/data.h"
 
 #include "stages/files/data.h"
 
