@@ -3,7 +3,7 @@
 # Opens and closes models, sessions and programs of libpenstock under valgrind:
 # nothing is lost, and no access is wrong.
 #
-#   scripts/leaks.sh [TIMES]     default 1000; about a second each
+#   scripts/leaks.sh [TIMES]     default 1000, 70 s of processor time
 #
 # Libraries below keep memory until the process ends, so that a first run shows
 # how much that is: all times together must keep not a byte more.
