@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the symbols of libpenstock: exports.py LIBRARY HEADER MAP SYMBOLS.
+"""Checks the symbols of libpenstock.
+
+usage: exports.py LIBRARY HEADER MAP SYMBOLS PAGE
 
 The library exports the functions of the header and nothing else, all of them in
-version PENSTOCK_0; the Debian package lists them in its file of symbols. It
-imports no function that prints or ends the process, but those that no call
-reaches (UNREACHED).
+version PENSTOCK_0; the Debian package lists them in its file of symbols, and
+docs/library.md in its table of calls. It imports no function that prints or
+ends the process, but those that no call reaches (UNREACHED).
 """
 import re
 import subprocess
@@ -32,7 +34,7 @@ def plain(name):
 
 
 def main():
-    library, header, script, symbols = sys.argv[1:]
+    library, header, script, symbols, page = sys.argv[1:]
     with open(header, encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
     wanted = set(re.findall(r"\b(penstock_\w+)\(", text)) - {"penstock_init"}
@@ -50,6 +52,11 @@ def main():
         listed = re.findall(r"^ (\w+)@PENSTOCK_0 [\d.]+$", file.read(), re.M)
     assert listed == sorted(wanted | {"PENSTOCK_0"}), \
         set(listed) ^ wanted
+    with open(page, encoding="utf-8") as file:
+        rows = [line for line in file if line.startswith("| `penstock_")]
+    listed = {name for row in rows
+              for name in re.findall(r"`(penstock_\w+)`", row)}
+    assert listed == wanted, listed ^ wanted
     out = subprocess.run(["nm", "-D", "--undefined-only", library], check=True,
                          capture_output=True, text=True).stdout
     imports = {plain(line.split()[-1]) for line in out.splitlines()}
