@@ -26,8 +26,10 @@ penstock.Error. `message` is called with notes and warnings.
 """
 import collections
 import ctypes
+import functools
 import json
 import math
+import threading
 
 NAME = "libpenstock.so.0"
 INPUT, OUTPUT, PARAMETER, BUFFER = range(4)

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..",
                                 "daemon"))
@@ -345,6 +346,39 @@ def storages(penstock):
             assert program.operand("y").shape == shape, shape
 
 
+def program_threads(penstock):
+    """Threads that use one program get their own numbers, or are refused."""
+    text = {"tensors": {"x": {}, "y": {}}, "args": ["x", "y"],
+            "returns": ["part", "twice"], "ops": [
+                {"op": "aten.add_.Scalar", "args": ["%x", 1]},
+                {"op": "aten.slice.Tensor", "args": ["%x", 0, 1, 3],
+                 "out": ["part"]},
+                {"op": "aten.mul.Scalar", "args": ["%x", 2],
+                 "out": ["twice"]}]}
+    program, got = penstock.Program(text), []
+
+    def use(k):
+        for _ in range(200):
+            x, y = (array.array("f", [k] * n) for n in (4096, 4))
+            given = {"y": y, "x": x} if k % 2 else {"x": x, "y": y}
+            try:
+                part, twice = program.call(given)
+            except penstock.Error as e:
+                if e.id != "library.busy":
+                    got.append(False)
+                continue
+            got.append((part.operand, part.tolist(), twice.tolist()) ==
+                       ("x", [k + 1] * 2, [2 * k + 2] * 4096))
+
+    threads = [threading.Thread(target=use, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) > 50 and all(got), (len(got), got.count(False))
+    program.close()
+
+
 def page(root):
     """The program of docs/library.md trains `model.pt2`."""
     with open(os.path.join(root, "docs", "library.md"),
@@ -466,6 +500,7 @@ def main():
     overlaps(penstock, root)
     programs(penstock)
     storages(penstock)
+    program_threads(penstock)
     page(root)
     assert fails(penstock.Error, penstock.Model,
                  "/nowhere.pt2").remedy
