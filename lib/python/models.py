@@ -1,6 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # --- models and sessions ------------------------------------------------------
 
+def _alone(names):
+    """Refuses other threads in methods of an object: close() while another
+    method uses the library, and calls between one and the reading of its
+    results, when the library does not know of the first thread."""
+    def guard(method):
+        @functools.wraps(method)
+        def guarded(self, *words, **named):
+            if not self._lock.acquire(blocking=False):
+                raise Error(-14, "library.busy", "another call uses the object "
+                            "at this moment", "Let one thread at a time use an "
+                            "object, for instance with a lock.")
+            try:
+                return method(self, *words, **named)
+            finally:
+                self._lock.release()
+        return guarded
+
+    def guard_all(kind):
+        for name in names.split():
+            setattr(kind, name, guard(getattr(kind, name)))
+        return kind
+    return guard_all
+
+
 class _Closes:
     def __enter__(self):
         return self
@@ -48,6 +72,9 @@ class Model(_Closes):
         self._handle = _P()
 
 
+@_alone("train_step forward_backward train_step_fill forward_backward_fill "
+        "update forward evaluate output gradient input_gradient set_gradient "
+        "get view set swap save load close")
 class Session(_Closes):
     """A model with memory, an optimizer and ranks. Options: those of
     `penstock run` that shape a step. comm: a communicator of mpi4py, or its
@@ -57,6 +84,7 @@ class Session(_Closes):
 
     def __init__(self, model, *, comm=None, message=None, **options):
         self._model, self._handle = model, _P()
+        self._lock = threading.Lock()
         self._config = _SessionConfig()
         _set_options(self._config, options)
         _set_message(self._config, message)

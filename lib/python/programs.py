@@ -1,22 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # --- programs on arrays that share memory -------------------------------------
 
-def _alone(method):
-    """Refuses a second thread, also between a call and the reading of its
-    results, when the library does not know of the first one."""
-    @functools.wraps(method)
-    def guarded(self, *words, **named):
-        if not self._lock.acquire(blocking=False):
-            raise Error(-14, "library.busy", "another thread uses the program "
-                        "at this moment", "Let one thread at a time use an "
-                        "object, for instance with a lock.")
-        try:
-            return method(self, *words, **named)
-        finally:
-            self._lock.release()
-    return guarded
-
-
+@_alone("call operand gradient close")
 class Program(_Closes):
     """A list of operators on arrays that may share memory, as a dict or as JSON
     (docs/library.md, "Programs"). Options: those of an optimizer. last: what
@@ -35,7 +20,6 @@ class Program(_Closes):
         _call("program_open", text, len(text), ctypes.byref(self._config),
               ctypes.byref(self._handle))
 
-    @_alone
     def call(self, operands, storages=None):
         """Runs the program on arrays by name; those that it writes must not be
         read-only. Two names with one array are one tensor. storages: by name,
@@ -65,13 +49,11 @@ class Program(_Closes):
                          bool(info.is_new), info.in_place)
         return [self._result("result", i) for i in range(info.results)]
 
-    @_alone
     def operand(self, name):
         """Returns an operand after the last call, which may have changed its
         geometry; None: set_() has moved it to new memory."""
         return self._result("result_operand", name.encode())
 
-    @_alone
     def gradient(self, name):
         """Returns the gradient of a leaf in the last call."""
         return self._result("result_gradient", name.encode())
@@ -94,7 +76,6 @@ class Program(_Closes):
             made._at = ctypes.addressof(made._owner)
         return made
 
-    @_alone
     def close(self):
         _library.penstock_program_close(self._handle)
         self._handle, self._arrays = _P(), {}

@@ -174,7 +174,7 @@ def state(penstock, session, given, folder, losses):
     assert session.get("weight") == weight
 
 
-def callbacks(session, given, folder, losses):
+def callbacks(penstock, session, given, folder, losses):
     """Inputs that a function writes: the steps after the checkpoint again."""
     rows = list(given.values())
     size = [len(one) // OPTIONS["microbatches"] for one in rows]
@@ -192,6 +192,10 @@ def callbacks(session, given, folder, losses):
 
     session_step = session.load(os.path.join(folder, "checkpoint"))
     fails(OverflowError, session.train_step_fill, bad)
+    for call in session.close, session.update:
+        error = fails(penstock.Error, session.train_step_fill,
+                      lambda *_, call=call: call())
+        assert error.id == "library.busy", error
     assert session.train_step_fill(fill).loss == losses[2]
     session_step += 1
     fails(OverflowError, session.forward_backward_fill, bad)
@@ -492,7 +496,7 @@ def main():
                 session.save(os.path.join(folder, "checkpoint"))
         assert losses == in_c(drive, path, given, folder), losses
         state(penstock, session, given, folder, losses)
-        callbacks(session, given, folder, losses)
+        callbacks(penstock, session, given, folder, losses)
         views(penstock, session, given)
         goes_back(penstock, path, given, folder)
         refusals(penstock, model, session, given)
