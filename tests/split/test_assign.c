@@ -312,6 +312,42 @@ static void keeps_heads_whole(void **state)
     }
 }
 
+/* No cut comes between a weight's conversion and its matmul, not even one that
+ * leaves a stage nothing else. */
+static void keeps_conversions_at_readers(void **state)
+{
+    static const char text[] =
+        "graph next_id=9 {\n"
+        "  input %x: f32[8, 4]\n"
+        "  param %v \"v\" grad: f32[4, 4]\n"
+        "  param %b \"b\" grad: f32[4]\n"
+        "  %h: f32[8, 4] = aten.tanh.default(%x) # a - F id=0\n"
+        "  %l: bf16[8, 4] = aten._to_copy.default(%h, dtype=bf16) # b - F "
+        "id=1\n"
+        "  %w: bf16[4, 4] = aten._to_copy.default(%v, dtype=bf16) # c - F "
+        "id=2\n"
+        "  %c: bf16[4] = aten._to_copy.default(%b, dtype=bf16) # d - F id=3\n"
+        "  %y: bf16[8, 4] = aten.linear.default(%l, %w, %c) # o - F id=4\n"
+        "  %loss: bf16[] = aten.sum.default(%y) # s - F id=5\n"
+        "  output user %loss \"0\"\n"
+        "}\n";
+    static const char *const modules[] = {"a", "b", "c", "d", "o", "s"};
+    static const char *const at[] = {"c", "o"}, *const late[] = {"d", "s"};
+    static const struct pst_split_options named = {.at = at, .n_at = 2},
+                                          third = {.at = late, .n_at = 2},
+                                          four = {.stages = 4,
+                                                  .policy = "flops",
+                                                  .bandwidth = 1e15};
+    struct pst_model model;
+
+    (void)state;
+    model_init(&model, text, modules, PST_COUNT(modules));
+    expect(&model, &named, "001111");
+    expect(&model, &third, "001112");
+    expect(&model, &four, "012223");
+    model_fini(&model);
+}
+
 /* Heads that overlap: a cut in the second one is moved before the first one,
  * with one note. Cuts that are moved to the same place are one, and a note says
  * so. */
@@ -638,6 +674,7 @@ int main(void)
         cmocka_unit_test(counts_what_crosses),
         cmocka_unit_test(keeps_buffers_whole),
         cmocka_unit_test(keeps_heads_whole),
+        cmocka_unit_test(keeps_conversions_at_readers),
         cmocka_unit_test(keeps_overlapping_heads_whole),
         cmocka_unit_test(keeps_heads_whole_beside_dead_nodes),
         cmocka_unit_test(survives_lack_of_memory),

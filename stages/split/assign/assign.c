@@ -345,8 +345,7 @@ static void mark_stage(void *ctx, struct pst_value **slot, unsigned arg)
     *stage = PST_MIN(*stage, u->reader);
 }
 
-/* True for a conversion of a parameter or constant to another dtype. */
-static bool converts_state(const struct pst_node *node)
+bool pst_split_converts_state(const struct pst_node *node)
 {
     const struct pst_value *of = node->op == &pst_op__to_copy
                                      ? pst_value_storage(node->args[0].value)
@@ -376,7 +375,7 @@ static enum pst_status sink_conversions(struct pst_splitter *s)
         const struct pst_value *out = node->n_outs > 0 ? node->outs[0] : NULL;
         const int to = out != NULL ? u.stage[out->id] : INT_MAX;
         const bool moves =
-            converts_state(node) ||
+            pst_split_converts_state(node) ||
             (out != NULL && out->base != NULL && u.stage[out->id] != INT_MAX &&
              out->base->kind == PST_VALUE_PARAM);
 

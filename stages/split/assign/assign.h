@@ -29,11 +29,14 @@ enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
 enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
                                   struct pst_cuts *ret) PST_MUST_CHECK;
 
+/* True for a conversion of a parameter or constant to another dtype. */
+bool pst_split_converts_state(const struct pst_node *node);
+
 /* heads.c: moves cuts that would divide a language model's head before it, with
- * a note. */
+ * a note, and cuts after a conversion of a parameter before it. */
 enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
                                         struct pst_cuts *cuts) PST_MUST_CHECK;
-/* Sets allowed[i] to false where a cut before node i would divide a head. */
+/* Sets allowed[i] to false where a cut before node i would be moved. */
 enum pst_status pst_split_allow(struct pst_splitter *s,
                                 bool *allowed) PST_MUST_CHECK;
 

@@ -2,7 +2,9 @@
 /*
  * Keeps cuts out of the heads of language models (stages/passes/heads.h). A
  * stage that has all of a head computes it by chunks, whose sums have another
- * order, so the bits would depend on the cut.
+ * order, so the bits would depend on the cut. The same holds between a weight's
+ * conversion to 16 bits and the matmul that reads it: its gradient would be
+ * sent in 16 bits, while one stage adds it up in f32 (stages/compile/fusion.c).
  */
 #include "stages/passes/heads.h"
 
@@ -16,6 +18,12 @@ static const struct pst_head_found *find_divided_head(
         if (i > heads->list.at[k].first && i <= heads->list.at[k].last)
             return &heads->list.at[k];
     return NULL;
+}
+
+static bool follows_conversion(const struct pst_graph *graph, size_t i)
+{
+    return i > 0 && i < graph->nodes.n &&
+           pst_split_converts_state(graph->nodes.at[i - 1]);
 }
 
 enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
@@ -33,6 +41,8 @@ enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
             cut->node = head->first;
             before = head;
         }
+        while (follows_conversion(s->graph, cut->node))
+            cut->node--;
         if (before == NULL)
             continue;
         status = pst_split_note(
@@ -51,7 +61,8 @@ enum pst_status pst_split_allow(struct pst_splitter *s, bool *allowed)
     enum pst_status status = pst_heads_find(s->graph, NULL, &heads, s->diag);
 
     for (size_t i = 0; i < s->graph->nodes.n && status == PST_OK; i++)
-        allowed[i] = allowed[i] && find_divided_head(&heads, i) == NULL;
+        allowed[i] = allowed[i] && find_divided_head(&heads, i) == NULL &&
+                     !follows_conversion(s->graph, i);
     pst_heads_fini(&heads);
     return status;
 }
