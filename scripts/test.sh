@@ -179,9 +179,9 @@ comparison_list() {
   row "random programs with aliases" alias/alias.py "$root/out/alias" \
     "${sample[@]}"
   row "mixed precision" autocast.py "$root/out/autocast" \
-    --models gpt2,resnet,lstm --curves gpt2
+    --models gpt2,resnet,lstm,head_tied,head_product --curves gpt2
   row "mixed precision in f16" autocast.py "$root/out/autocast-f16" \
-    --models gpt2,resnet --dtype f16
+    --models gpt2,resnet,head_shifted --dtype f16
   row "loss scaling" scaling.py "$root/out/scaling" --models vit
   row "adapters on GPT-2" adapters/lora_curve.py "$root/out/curve" \
     "${seed[@]}"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/cost/cost.h"
 
+#include "stages/ops/loss/head.h"
+
 static const struct pst_rates *rates_of(const struct pst_cost_setup *s)
 {
     return s->rates != NULL ? s->rates : &pst_rates_reference;
@@ -18,14 +20,13 @@ bool pst_node_is_work(const struct pst_node *node)
 }
 
 /* Returns the operations per second of a thread for a node's dtype. The rate of
- * bf16 is used for matmuls only: for those of bf16 and, with --dtype bf16, for
- * those of f32. */
+ * bf16 is used for matmuls only: for those of bf16, also within heads, and,
+ * with --dtype bf16, for those of f32. */
 static double speed_of(const struct pst_cost_setup *s,
                        const struct pst_node *node)
 {
     const struct pst_rates *r = rates_of(s);
-    const enum pst_dtype dtype =
-        node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_F32;
+    const enum pst_dtype dtype = pst_head_matmul_dtype(node);
     const bool rounds = (node->op->flags & PST_OP_PRODUCT) != 0;
 
     if (dtype == PST_F64)

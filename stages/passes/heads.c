@@ -9,14 +9,16 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* True if the loss is one that the operator computes: rows of f32 logits,
- * classes as indices and without weights, a sum or a mean. */
+/* True if the loss is one that the operator computes: in f32, of rows of
+ * logits, classes as indices and without weights, a sum or a mean. */
 static bool is_supported_loss(const struct pst_node *node,
                               const struct pst_head_loss *loss)
 {
     const struct pst_meta *x = &loss->logits->meta;
 
-    return !node->no_grad && x->rank == 2 && x->dtype == PST_F32 &&
+    return !node->no_grad && x->rank == 2 &&
+           node->outs[0]->meta.dtype == PST_F32 &&
+           (x->dtype == PST_F32 || pst_head_is_low(x->dtype)) &&
            x->size[1] >= PST_HEAD_CLASSES && !loss->has_weights &&
            pst_dtype_kind(loss->target.value->meta.dtype) == PST_KIND_INT &&
            (loss->reduction.i == PST_HEAD_MEAN ||
@@ -25,17 +27,22 @@ static bool is_supported_loss(const struct pst_node *node,
 
 /* --- between the linear layer and the loss -------------------------------- */
 
-/* True if the node keeps rows whole: a view with the same last dimension, or a
- * slice of another dimension. */
+/* True for a view with the same last dimension. */
+static bool has_same_rows(const struct pst_node *node)
+{
+    return pst_head_is_view(node) && pst_head_last_size(node->args[0].value) ==
+                                         pst_head_last_size(node->outs[0]);
+}
+
+/* True if the node keeps rows whole: a view with the same rows, a slice of
+ * another dimension, or a cast. */
 static bool keeps_rows(const struct pst_node *node)
 {
-    const struct pst_value *in = node->args[0].value, *out = node->outs[0];
-    const int64_t rank = in->meta.rank;
+    const int64_t rank = node->args[0].value->meta.rank;
 
     if (node->op == &pst_op_slice_Tensor)
         return node->args[1].i != -1 && node->args[1].i != rank - 1;
-    return pst_head_is_view(node) &&
-           pst_head_last_size(in) == pst_head_last_size(out);
+    return pst_head_is_upcast(node) || has_same_rows(node);
 }
 
 /* Sets scale and cap of post * tanh(pre * x), or of post * x. */
@@ -63,8 +70,8 @@ static bool is_private(const struct pst_node *node,
            (node->n_outs == 1 || uses[node->outs[1]->id] == 0);
 }
 
-/* True if the node reads the value through views with the same rows, which
- * nothing else reads. */
+/* True if the node reads the value through views with the same rows, or casts,
+ * which nothing else reads. */
 static bool reads_rows_of(const struct pst_node *node,
                           const struct pst_value *value, const unsigned *uses,
                           const bool *read)
@@ -75,8 +82,8 @@ static bool reads_rows_of(const struct pst_node *node,
         const struct pst_node *view = at->def;
 
         if (view == NULL || view->no_grad || uses[at->id] != 1 ||
-            (read != NULL && read[at->id]) || !pst_head_is_view(view) ||
-            pst_head_last_size(view->args[0].value) != pst_head_last_size(at))
+            (read != NULL && read[at->id]) ||
+            !(pst_head_is_upcast(view) || has_same_rows(view)))
             return false;
         at = view->args[0].value;
     }
@@ -155,7 +162,7 @@ static const struct pst_node *find_linear(const struct pst_graph *graph,
             capped = true;
         else if (!keeps_rows(node))
             return NULL;
-        rows = rows && pst_head_is_view(node);
+        rows = rows && (pst_head_is_view(node) || pst_head_is_upcast(node));
         value = node->args[0].value;
     }
 }
@@ -203,29 +210,53 @@ static size_t index_of(const struct pst_graph *graph,
     return i;
 }
 
-/* Sets the first node of the head. A view that transposes the weight must come
- * just before the layer, since no cut may come between, and nothing else may
- * read it: the head adds its gradient to the weight itself. */
+/* True if the node is a view or a cast, without which an operand is not what
+ * the head reads. */
+static bool is_preparation(const struct pst_node *node)
+{
+    return node->n_outs == 1 && (node->outs[0]->base != NULL ||
+                                 pst_head_is_cast(node, PST_F32, PST_BF16) ||
+                                 pst_head_is_cast(node, PST_F32, PST_F16));
+}
+
+/* Moves the first node of the head back to those that make the linear layer's
+ * operand from what the head reads. They must come just before the layer, since
+ * no cut may come between, and nothing else may read their results: the head
+ * adds its gradient to the weight itself. */
+static bool move_first(const struct pst_graph *graph, const struct used *used,
+                       const bool *read, const struct pst_value *operand,
+                       const struct pst_value *from,
+                       struct pst_head_found *head)
+{
+    for (; operand != from; operand = operand->def->args[0].value) {
+        size_t at = head->linear;
+
+        if (used->uses[operand->id] != 1 || (read != NULL && read[operand->id]))
+            return false;
+        while (graph->nodes.at[at] != operand->def)
+            if (used->nodes[--at] && !is_preparation(graph->nodes.at[at]))
+                return false;
+        head->first = PST_MIN(head->first, at);
+    }
+    return true;
+}
+
+/* Sets the first node of the head. */
 static bool set_first(const struct pst_graph *graph, const struct used *used,
                       const bool *read, struct pst_head_found *head)
 {
     const struct pst_node *linear = graph->nodes.at[head->linear];
-    const struct pst_value *b =
-        linear->args[linear->op == &pst_op_addmm ? 2 : 1].value;
+    const struct pst_arg *a = linear->args;
+    const bool added = linear->op == &pst_op_addmm;
+    struct pst_head_layer layer;
 
     head->first = head->linear;
-    if (linear->op == &pst_op_linear)
-        return true;
-    if (used->uses[b->id] != 1 || (read != NULL && read[b->id]))
-        return false;
-    while (graph->nodes.at[head->first] != b->def) {
-        const struct pst_node *before = graph->nodes.at[--head->first];
-
-        if (used->nodes[head->first] &&
-            (before->n_outs == 0 || before->outs[0]->base == NULL))
-            return false;
-    }
-    return true;
+    return pst_head_read_layer(linear, &layer) &&
+           move_first(graph, used, read, a[added ? 2 : 1].value, layer.weight,
+                      head) &&
+           (layer.bias == NULL ||
+            move_first(graph, used, read, a[added ? 0 : 2].value, layer.bias,
+                       head));
 }
 
 /* Sets the last node of the head. Nodes between loss and z that compute from

@@ -3,8 +3,9 @@
 #define PENSTOCK_STAGES_PASSES_HEADS_H
 /*
  * Heads of language models: a linear layer whose results (logits) only a cross
- * entropy reads, through views, slices of rows, a factor or a soft cap
- * (c tanh(x / c)). A z-loss may read them, too: the sum or mean of the squares
+ * entropy reads, through views, slices of rows, a factor, a soft cap
+ * (c tanh(x / c)) or, under autocast, a conversion of bf16 or f16 to f32. A
+ * z-loss may read them, too: the sum or mean of the squares
  * of their logsumexp, which may be multiplied by a mask. Outputs of the model
  * may read them. A stage computes a head as one operator, chunk by chunk
  * (stages/ops/loss/head.h).
@@ -20,9 +21,10 @@
 #define PST_HEAD_NO_Z SIZE_MAX
 
 struct pst_head_found {
-    /* Indices of nodes in the graph. first: the linear layer, or the view that
-     * transposes its weight; z: the sum or mean of a z-loss, PST_HEAD_NO_Z:
-     * there is none; last: the later one of loss and z. */
+    /* Indices of nodes in the graph. first: the linear layer, or the first node
+     * that transposes or casts its weight or casts its bias; z: the sum or mean
+     * of a z-loss, PST_HEAD_NO_Z: there is none; last: the later one of loss
+     * and z. */
     size_t first, linear, loss, z, last;
     double scale, cap; /* as in stages/ops/loss/head.h */
 };

@@ -39,7 +39,8 @@ static struct pst_value *replay_views(struct folder *f,
     if (node == linear)
         return x;
     x = replay_views(f, node->args[0].value, linear, x);
-    if (x == NULL || pst_head_factor(node) != 0.0 || node->op == &pst_op_tanh)
+    if (x == NULL || pst_head_factor(node) != 0.0 || node->op == &pst_op_tanh ||
+        pst_head_is_upcast(node))
         return x;
     if (node->op == &pst_op_slice_Tensor)
         return pst_emit(&f->build, &pst_op_slice_Tensor,
@@ -77,6 +78,7 @@ static enum pst_status fold_head(struct folder *f,
     struct pst_node *old = parts->loss;
     struct pst_head_z z = {0};
     struct pst_head_layer layer;
+    struct pst_arg low = pst_none();
     struct pst_value *x;
     struct pst_node *node;
     struct pst_head_loss loss;
@@ -89,13 +91,18 @@ static enum pst_status fold_head(struct folder *f,
     f->build.call = linear->call; /* most of its time is the layer's */
     f->build.node_id = UINT32_MAX;
     x = replay_views(f, loss.logits, linear, layer.x);
+    if (x != NULL && layer.dtype != PST_F32) {
+        x = pst_emit(&f->build, &pst_op__to_copy,
+                     PST_ARGS(pst_v(x), pst_dtype_arg(PST_F32)));
+        low = pst_dtype_arg(layer.dtype);
+    }
     f->build.node_id = old->id;
     node =
         pst_emit_node(&f->build, &pst_op_linear_cross_entropy,
                       PST_ARGS(pst_v(x), pst_v(layer.weight), pst_v(layer.bias),
                                loss.target, pst_v(z.mask), pst_f(head->scale),
                                pst_f(head->cap), loss.reduction, loss.ignore,
-                               loss.smoothing, pst_i(z.reduction)));
+                               loss.smoothing, pst_i(z.reduction), low));
     if (node != NULL)
         replace_result(node, 0, old);
     if (node != NULL && parts->z != NULL)

@@ -17,13 +17,13 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
     return i < 0 ? NULL : &node->args[i];
 }
 
-/* True if log_softmax is over the last dimension, without another dtype. */
 bool pst_head_is_over_last(const struct pst_node *node)
 {
     const struct pst_value *in = node->args[0].value;
+    const enum pst_dtype from = in->meta.dtype, to = node->outs[0]->meta.dtype;
     const int64_t rank = in->meta.rank, dim = node->args[1].i;
 
-    return node->outs[0]->meta.dtype == in->meta.dtype &&
+    return (from == to || (pst_head_is_low(from) && to == PST_F32)) &&
            (dim == -1 || dim == rank - 1);
 }
 
@@ -157,6 +157,38 @@ bool pst_head_read_z(const struct pst_node *node, const unsigned *uses,
     return true;
 }
 
+/* --- casts ---------------------------------------------------------------- */
+
+bool pst_head_is_low(enum pst_dtype dtype)
+{
+    return dtype == PST_BF16 || dtype == PST_F16;
+}
+
+bool pst_head_is_cast(const struct pst_node *node, enum pst_dtype from,
+                      enum pst_dtype to)
+{
+    return node != NULL && !node->no_grad &&
+           (node->op == &pst_op_to_dtype || node->op == &pst_op__to_copy) &&
+           node->args[0].value->meta.dtype == from &&
+           node->outs[0]->meta.dtype == to;
+}
+
+bool pst_head_is_upcast(const struct pst_node *node)
+{
+    return pst_head_is_cast(node, PST_BF16, PST_F32) ||
+           pst_head_is_cast(node, PST_F16, PST_F32);
+}
+
+/* Returns the f32 value that is cast to `dtype`; NULL: it is no such cast. */
+static struct pst_value *find_f32(struct pst_value *value, enum pst_dtype dtype)
+{
+    if (value == NULL || dtype == PST_F32)
+        return value;
+    return pst_head_is_cast(value->def, PST_F32, dtype)
+               ? value->def->args[0].value
+               : NULL;
+}
+
 /* --- views, factors, the linear layer --------------------------------------
  */
 
@@ -223,6 +255,17 @@ static struct pst_value *find_transposed(const struct pst_value *value)
                : NULL;
 }
 
+/* Returns the f32 weight whose transpose the value is, cast to `dtype` before
+ * or after; NULL: there is none. */
+static struct pst_value *find_weight(struct pst_value *value,
+                                     enum pst_dtype dtype)
+{
+    struct pst_value *cast = find_f32(value, dtype);
+
+    return cast != NULL ? find_transposed(cast)
+                        : find_f32(find_transposed(value), dtype);
+}
+
 static bool is_one(const struct pst_arg *arg)
 {
     return arg->kind == PST_ARG_FLOAT ? arg->f == 1.0
@@ -235,21 +278,27 @@ bool pst_head_read_layer(const struct pst_node *node,
                          struct pst_head_layer *ret)
 {
     const struct pst_arg *a = node->args;
+    const enum pst_dtype dtype = node->outs[0]->meta.dtype;
+    struct pst_value *bias = NULL;
 
-    *ret = (struct pst_head_layer){0};
+    *ret = (struct pst_head_layer){.dtype = dtype};
+    if (dtype != PST_F32 && !pst_head_is_low(dtype))
+        return false;
     if (node->op == &pst_op_linear) {
-        *ret = (struct pst_head_layer){a[0].value, a[1].value,
-                                       a[2].kind == PST_ARG_VALUE ? a[2].value
-                                                                  : NULL};
+        ret->x = a[0].value;
+        ret->weight = find_f32(a[1].value, dtype);
+        bias = a[2].kind == PST_ARG_VALUE ? a[2].value : NULL;
     } else if (node->op == &pst_op_mm || node->op == &pst_op_matmul) {
-        *ret = (struct pst_head_layer){a[0].value, find_transposed(a[1].value),
-                                       NULL};
+        ret->x = a[0].value;
+        ret->weight = find_weight(a[1].value, dtype);
     } else if (node->op == &pst_op_addmm && is_one(&a[3]) && is_one(&a[4])) {
-        *ret = (struct pst_head_layer){a[1].value, find_transposed(a[2].value),
-                                       a[0].value};
+        ret->x = a[1].value;
+        ret->weight = find_weight(a[2].value, dtype);
+        bias = a[0].value;
     }
-    return ret->weight != NULL && ret->weight->meta.dtype == PST_F32 &&
-           ret->weight->meta.rank == 2 &&
+    ret->bias = find_f32(bias, dtype);
+    return (bias == NULL || ret->bias != NULL) && ret->weight != NULL &&
+           ret->weight->meta.dtype == PST_F32 && ret->weight->meta.rank == 2 &&
            (ret->bias == NULL ||
             (ret->bias->meta.rank == 1 &&
              ret->bias->meta.size[0] == ret->weight->meta.size[0]));

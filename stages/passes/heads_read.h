@@ -37,6 +37,9 @@ bool pst_head_read_z(const struct pst_node *node, const unsigned *uses,
 /* Operands of a linear layer. */
 struct pst_head_layer {
     struct pst_value *x, *weight, *bias; /* bias NULL: there is none */
+    /* dtype of x and of the results: f32; or bf16 or f16, to which the nodes
+     * before the layer cast weight and bias, which are f32 */
+    enum pst_dtype dtype;
 };
 
 /* Sets the operands if the node is a linear layer, or a product with a
@@ -44,6 +47,13 @@ struct pst_head_layer {
 bool pst_head_read_layer(const struct pst_node *node,
                          struct pst_head_layer *ret);
 
+/* True for the bf16 or f16 results of a linear layer under autocast. */
+bool pst_head_is_low(enum pst_dtype dtype);
+/* True for a conversion between two dtypes, through which the gradient goes. */
+bool pst_head_is_cast(const struct pst_node *node, enum pst_dtype from,
+                      enum pst_dtype to);
+/* True for a conversion of bf16 or f16 logits to f32. */
+bool pst_head_is_upcast(const struct pst_node *node);
 /* True if the result has the elements of the operand, in the same order. */
 bool pst_head_is_view(const struct pst_node *node);
 int64_t pst_head_last_size(const struct pst_value *value);

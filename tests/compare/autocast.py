@@ -63,6 +63,10 @@ def call(*args):
                           capture_output=True, text=True).stdout
 
 
+def loss_of(outputs):
+    return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
 def error(x, y):
     return ((x.double() - y).norm() / y.norm().clamp_min(1e-30)).item()
 
@@ -99,12 +103,12 @@ def run_case(penstock, name, folder, dtype):
     wide = copy.deepcopy(net).double()
     exact = {}
     for p in parts:
-        loss = wide(**{n: t.double() if t.is_floating_point() else t
-                       for n, t in p.items()})[0]
+        loss = loss_of(wide(**{n: t.double() if t.is_floating_point() else t
+                               for n, t in p.items()}))
         loss.div(len(parts)).backward()
         exact["loss"] = exact.get("loss", 0) + loss.detach() / len(parts)
         with torch.autocast("cpu", low):
-            cast = net(**p)[0]
+            cast = loss_of(net(**p))
         cast.div(len(parts)).mul(scale).backward()
         exact["cast"] = exact.get("cast", 0) + cast.detach() / len(parts)
     first = None

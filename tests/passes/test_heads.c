@@ -33,6 +33,18 @@ static struct pst_diag diag;
 #define LOSS "  %loss: f32[] = aten.cross_entropy_loss.default(%v, %t)\n"
 #define END  "  output user %loss \"0\"\n}\n"
 
+/* under autocast: a layer in bf16, and casts of what it reads */
+#define CAST(to, of, shape)                                                    \
+    "  " to ": bf16[" shape "] = aten._to_copy.default(" of ", dtype=bf16)\n"
+#define LOW_LAYER                                                              \
+    "  %yl: bf16[2, 5, 1024] = aten.linear.default(%hl, %wl, %bl)\n"
+#define LOW_LINEAR                                                             \
+    CAST("%hl", "%h", "2, 5, 3")                                               \
+    CAST("%wl", "%w", "1024, 3")                                               \
+    CAST("%bl", "%b", "1024") LOW_LAYER
+#define UPCAST   "  %y: f32[2, 5, 1024] = aten._to_copy.default(%yl, dtype=f32)\n"
+#define LOW_ARGS "1, -100, 0.0, 0, low=bf16)"
+
 /* Nodes between the inputs and the first output; the operator that the head
  * becomes, or NULL. */
 static const struct {
@@ -97,6 +109,73 @@ static const struct {
      "aten.permute.default(%w, [1, 0])\n"
      "  %y: f32[2, 5, 1024] = aten.matmul.default(%h, %tw)\n" VIEW LOSS,
      "(%reshape, %w, None, %t, None, 1.0, 0.0, 1, -100, 0.0, 0)"},
+
+    /* under autocast; with a soft cap before the cast */
+    {LOW_LINEAR UPCAST VIEW LOSS,
+     "(%_to_copy, %w, %b, %t, None, 1.0, 0.0, " LOW_ARGS},
+    {LOW_LINEAR
+     "  %d: bf16[2, 5, 1024] = aten.div.Scalar(%yl, 4.0)\n"
+     "  %a: bf16[2, 5, 1024] = aten.tanh.default(%d)\n"
+     "  %yl2: bf16[2, 5, 1024] = aten.mul.Scalar(%a, 4.0)\n"
+     "  %y: f32[2, 5, 1024] = aten._to_copy.default(%yl2, dtype=f32)\n" VIEW
+         LOSS,
+     "(%_to_copy, %w, %b, %t, None, 1.0, 4.0, " LOW_ARGS},
+    /* log_softmax casts; a z-loss of a cast of its own */
+    {LOW_LINEAR
+     "  %v: bf16[10, 1024] view of %yl + 0 = aten.view.default(%yl, [-1, "
+     "1024])\n"
+     "  %p: f32[10, 1024] = aten.log_softmax.int(%v, -1, f32)\n"
+     "  %loss: f32[] = aten.nll_loss_nd.default(%p, %t)\n",
+     "(%_to_copy, %w, %b, %t, None, 1.0, 0.0, " LOW_ARGS},
+    {LOW_LINEAR UPCAST VIEW LOSS
+     "  %yz: f32[2, 5, 1024] = aten._to_copy.default(%yl, dtype=f32)\n"
+     "  %z: f32[2, 5] = aten.logsumexp.default(%yz, [-1])\n"
+     "  %sq: f32[2, 5] = aten.pow.Tensor_Scalar(%z, 2)\n"
+     "  %m: f32[] = aten.mean.default(%sq)\n"
+     "  output user %m \"1\"\n",
+     "(%_to_copy, %w, %b, %t, None, 1.0, 0.0, 1, -100, 0.0, 1, low=bf16)"},
+    /* a transposed weight, cast before and after */
+    {CAST("%wl", "%w", "1024, 3")
+         CAST("%hl", "%h",
+              "2, 5, 3") "  %tw: bf16[3, 1024]:(1, 3) view of %wl + 0 = "
+                         "aten.t.default(%wl)\n"
+                         "  %yl: bf16[2, 5, 1024] = aten.matmul.default(%hl, "
+                         "%tw)\n" UPCAST VIEW LOSS,
+     "(%_to_copy, %w, None, %t, None, 1.0, 0.0, " LOW_ARGS},
+    {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n" CAST(
+         "%hl", "%h",
+         "2, 5, 3") "  %wl: bf16[3, 1024] = aten._to_copy.default(%tw, "
+                    "dtype=bf16)\n"
+                    "  %yl: bf16[2, 5, 1024] = aten.matmul.default(%hl, "
+                    "%wl)\n" UPCAST VIEW LOSS,
+     "(%_to_copy, %w, None, %t, None, 1.0, 0.0, " LOW_ARGS},
+
+    /* a weight cast long before the layer; one that something else reads; bf16
+     * losses; logits rounded a second time */
+    {CAST("%wl", "%w", "1024, 3") CAST(
+         "%bl", "%b",
+         "1024") "  %g: f32[2, 5, 3] = aten.tanh.default(%h)\n" CAST("%hl",
+                                                                     "%g",
+                                                                     "2, 5, 3")
+         LOW_LAYER UPCAST VIEW LOSS,
+     NULL},
+    {LOW_LINEAR UPCAST VIEW
+     "  %l: f32[] = aten.cross_entropy_loss.default(%v, %t)\n"
+     "  %s: bf16[] = aten.sum.default(%wl)\n"
+     "  %loss: f32[] = aten.add.Tensor(%l, %s)\n",
+     NULL},
+    {LOW_LINEAR
+     "  %v: bf16[10, 1024] view of %yl + 0 = aten.view.default(%yl, [-1, "
+     "1024])\n"
+     "  %loss: bf16[] = aten.cross_entropy_loss.default(%v, %t)\n",
+     NULL},
+    {LINEAR CAST("%yl", "%y",
+                 "2, 5, 1024") "  %yu: f32[2, 5, 1024] = "
+                               "aten._to_copy.default(%yl, dtype=f32)\n"
+                               "  %v: f32[10, 1024] view of %yu + 0 = "
+                               "aten.view.default(%yu, [-1, "
+                               "1024])\n" LOSS,
+     NULL},
 
     /* a weight that is not transposed; half of one; one transposed long before;
      * a scaled product */

@@ -27,9 +27,22 @@ static const char body[] =
     "  %b: f32[600, 8] = aten.linear.default(%a, %w) # w - F id=1\n"
     "  %p: f32[600, 8] = aten.tanh.default(%b) # t - F id=2\n"
     "  %k: f32[600, 600] = aten.mul.Scalar(%mixing, 0.01) # o - F id=10\n"
-    "  %h: f32[600, 8] = aten.mm.default(%k, %p) # o - F id=11\n"
+    "  %h: f32[600, 8] = aten.mm.default(%k, %p) # o - F id=11\n";
+static const char layer[] =
     "  %logits: f32[600, 1024] = aten.linear.default(%h, %emb, %bias) # o - F "
     "id=3\n";
+/* the same under autocast */
+#define CAST(dtype)                                                            \
+    "  %hl: " dtype "[600, 8] = aten._to_copy.default(%h, dtype=" dtype        \
+    ") # o - F id=20\n"                                                        \
+    "  %el: " dtype "[1024, 8] = aten._to_copy.default(%emb, dtype=" dtype     \
+    ") # o - F id=21\n"                                                        \
+    "  %bl: " dtype "[1024] = aten._to_copy.default(%bias, dtype=" dtype       \
+    ") # o - F id=22\n"                                                        \
+    "  %low: " dtype "[600, 1024] = aten.linear.default(%hl, %el, %bl) # o - " \
+    "F id=3\n"                                                                 \
+    "  %logits: f32[600, 1024] = aten._to_copy.default(%low, dtype=f32) # l "  \
+    "- F id=23\n"
 
 static const char plain[] =
     "  %loss: f32[] = aten.cross_entropy_loss.default(%logits, %y) # l - F "
@@ -118,6 +131,9 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
+/* The linear layer of all jobs here under autocast; NULL: in f32. */
+static const char *cast;
+
 static void start(struct job *job, const struct variant *v,
                   const char *const *at, size_t n,
                   const struct pst_exec_options *options)
@@ -129,7 +145,7 @@ static void start(struct job *job, const struct variant *v,
     char ranks[16];
 
     pst_diag_init(diag);
-    pst_str_addf(&text, "%s%s", body, v->text);
+    pst_str_addf(&text, "%s%s%s", body, cast != NULL ? cast : layer, v->text);
     model_init(&job->net.model, pst_str_text(&text), modules,
                PST_COUNT(modules));
     pst_str_fini(&text);
@@ -184,10 +200,13 @@ static struct pst_exec_options options_of(const char *schedule, unsigned ranks,
 }
 
 /* Sanitizers take 40 times as long: each row and each variant runs in f32, but
- * not all pairs, and one variant in bf16. */
+ * not all pairs, and one variant in bf16 and under autocast. */
 static bool has_turn(size_t variant)
 {
-    return !SANITIZED || !bf16 || variants[variant].text == squared;
+    const char *text = variants[variant].text;
+
+    return text == squared || (cast == NULL && !(SANITIZED && bf16)) ||
+           (text == scaled && !SANITIZED);
 }
 
 /* A schedule whose last stage runs some backwards as B and others as I and W.
@@ -276,6 +295,13 @@ static void same_bits_bf16(void **state)
     bf16 = false;
 }
 
+static void same_bits_autocast(void **state)
+{
+    cast = CAST("bf16");
+    same_bits(state);
+    cast = NULL;
+}
+
 /* Chunks sum in another order than whole logits, so the bits may differ, but
  * not by more than roundings. */
 static void compare_with_whole_logits(double tolerance)
@@ -311,6 +337,37 @@ static void near_whole_logits_bf16(void **state)
     bf16 = false;
 }
 
+/* Under autocast logits are rounded as well, with the same exception; whole
+ * logits give gradients of weights that are rounded to bf16. */
+static void near_whole_logits_autocast(void **state)
+{
+    static const char *const casts[] = {CAST("bf16"), CAST("f16")};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(casts); i++)
+        for (size_t k = 0; k < PST_COUNT(variants); k++) {
+            struct pst_exec_options o = options_of("gpipe", 1, 2);
+            struct run chunks, whole, plain;
+
+            cast = casts[i];
+            if (!has_turn(k))
+                continue;
+            chunks = run_cut(&variants[k], NULL, 0, &o);
+            o.whole_logits = true;
+            whole = run_cut(&variants[k], NULL, 0, &o);
+            assert_near(whole.dump, chunks.dump, 4e-3);
+            cast = NULL;
+            plain = run_cut(&variants[k], NULL, 0, &o);
+            /* the logits are rounded, not only the operands */
+            assert_true(fabs(chunks.loss - whole.loss) <
+                        0.1 * fabs(plain.loss - whole.loss));
+            pst_dump_free(plain.dump);
+            pst_dump_free(chunks.dump);
+            pst_dump_free(whole.dump);
+        }
+    cast = NULL;
+}
+
 static size_t memory_of(const struct variant *v,
                         const struct pst_exec_options *options)
 {
@@ -332,11 +389,16 @@ static void logits_are_never_whole(void **state)
 
     (void)state;
     o.keep_outputs = false;
-    chunks = memory_of(&variants[0], &o);
-    o.whole_logits = true;
-    whole = memory_of(&variants[0], &o);
-    assert_true(whole > 5 * logits);
-    assert_true(chunks + 4 * logits <= whole);
+    for (unsigned i = 0; i < 2; i++) {
+        cast = i == 0 ? NULL : CAST("bf16");
+        o.whole_logits = false;
+        chunks = memory_of(&variants[0], &o);
+        o.whole_logits = true;
+        whole = memory_of(&variants[0], &o);
+        assert_true(whole > 5 * logits);
+        assert_true(chunks + 4 * logits <= whole);
+    }
+    cast = NULL;
 }
 
 /* Targets that are all ignored: the loss and all gradients are 0. */
@@ -356,6 +418,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits),
         cmocka_unit_test(same_bits_bf16),
+        cmocka_unit_test(same_bits_autocast),
+        cmocka_unit_test(near_whole_logits_autocast),
         cmocka_unit_test(near_whole_logits),
         cmocka_unit_test(near_whole_logits_bf16),
         cmocka_unit_test(logits_are_never_whole),

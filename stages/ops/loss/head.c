@@ -18,6 +18,7 @@ enum {
     IGNORE,
     SMOOTHING,
     Z_REDUCTION,
+    LOW,
     N_ARGS
 };
 #define N_GRADS 2
@@ -83,6 +84,9 @@ static enum pst_status check_arguments(const struct pst_infer *c,
         return pst_infer_fail(c, "label_smoothing is not between 0 and 1");
     if (!(a[CAP].f >= 0.0))
         return pst_infer_fail(c, "the cap is negative");
+    if (a[LOW].kind == PST_ARG_DTYPE && a[LOW].i != PST_BF16 &&
+        a[LOW].i != PST_F16)
+        return pst_infer_fail(c, "low is not bf16 or f16");
     return PST_OK;
 }
 
@@ -191,6 +195,8 @@ struct pst_head pst_head_describe(const struct pst_call *c)
         .cap = a[CAP].f,
         .mask = a[MASK].kind == PST_ARG_VALUE ? &in[MASK] : NULL,
         .z_reduction = a[Z_REDUCTION].i,
+        .low = a[LOW].kind == PST_ARG_DTYPE ? (enum pst_dtype)a[LOW].i
+                                            : in[INPUT].meta->dtype,
         .loss_grad = first > 0 ? &c->in[0] : NULL,
         .z_grad =
             first > 0 && c->args[1].kind == PST_ARG_VALUE ? &c->in[1] : NULL};
@@ -199,6 +205,22 @@ struct pst_head pst_head_describe(const struct pst_call *c)
     h.targets.classes = h.classes;
     set_results(c, &h);
     return h;
+}
+
+enum pst_dtype pst_head_matmul_dtype(const struct pst_node *node)
+{
+    const struct pst_arg *low;
+
+    if (node->op == &pst_op_linear_cross_entropy)
+        low = &node->args[LOW];
+    else if (node->op == &pst_op_linear_cross_entropy_input ||
+             node->op == &pst_op_linear_cross_entropy_weight ||
+             node->op == &pst_op_linear_cross_entropy_backward)
+        low = &node->args[N_GRADS + LOW];
+    else
+        return node->n_outs > 0 ? node->outs[0]->meta.dtype : PST_F32;
+    return low->kind == PST_ARG_DTYPE ? (enum pst_dtype)low->i
+                                      : node->outs[0]->meta.dtype;
 }
 
 static double element_at(const struct pst_operand *o, int64_t i)
@@ -220,6 +242,23 @@ double pst_head_z_divisor(const struct pst_head *h)
 
 /* --- reference ------------------------------------------------------------ */
 
+static double round_low(const struct pst_head *h, double x)
+{
+    double rounded;
+
+    if (h->low == h->x->meta->dtype)
+        return x;
+    pst_store_f64(h->low, &rounded, 0, x);
+    return pst_load_f64(h->low, &rounded, 0);
+}
+
+/* Returns an element of an operand of the linear layer. */
+static double operand_at(const struct pst_head *h, const struct pst_operand *o,
+                         int64_t i)
+{
+    return round_low(h, element_at(o, i));
+}
+
 /* State of one row: the logits y, which are later replaced by the gradients of
  * x W^T + b. */
 struct row {
@@ -234,12 +273,12 @@ static void compute_logits(const struct pst_head *h, int64_t i, struct row *r)
 
     r->max = -INFINITY;
     for (int64_t k = 0; k < h->classes; k++) {
-        double z = h->bias != NULL ? element_at(h->bias, k) : 0.0;
+        double z = h->bias != NULL ? operand_at(h, h->bias, k) : 0.0;
 
         for (int64_t d = 0; d < h->depth; d++)
-            z += element_at(h->x, i * h->depth + d) *
-                 element_at(h->weight, k * h->depth + d);
-        z *= h->scale;
+            z += operand_at(h, h->x, i * h->depth + d) *
+                 operand_at(h, h->weight, k * h->depth + d);
+        z = h->scale * round_low(h, z);
         r->y[k] = h->cap > 0.0 ? h->cap * tanh(z / h->cap) : z;
         r->max = r->y[k] > r->max || isnan(r->y[k]) ? r->y[k] : r->max;
     }
@@ -284,7 +323,7 @@ static void row_gradient(const struct pst_head *h, double g, double gz,
             dy += g * (p - coefficient(h, r, k));
         if (r->mask != 0.0)
             dy += gz * 2.0 * r->mask * (r->max + r->log_sum) * p;
-        r->y[k] = dy * h->scale * (1.0 - t * t);
+        r->y[k] = round_low(h, dy * h->scale * (1.0 - t * t));
     }
 }
 
@@ -294,7 +333,7 @@ static void store_dx(const struct pst_head *h, int64_t i, const double *dy)
         double sum = 0.0;
 
         for (int64_t k = 0; k < h->classes; k++)
-            sum += dy[k] * element_at(h->weight, k * h->depth + d);
+            sum += dy[k] * operand_at(h, h->weight, k * h->depth + d);
         pst_store_f64(h->dx->meta->dtype, h->dx->data, i * h->depth + d, sum);
     }
 }
@@ -315,8 +354,8 @@ static void store_dweight(const struct pst_call *c, const struct pst_head *h,
                 c->accumulate ? pst_load_f64(dtype, h->dweight->data, to) : 0.0;
 
             for (int64_t i = 0; i < h->rows; i++)
-                sum +=
-                    dy[i * h->classes + k] * element_at(h->x, i * h->depth + d);
+                sum += dy[i * h->classes + k] *
+                       operand_at(h, h->x, i * h->depth + d);
             pst_store_f64(dtype, h->dweight->data, to, sum);
         }
         for (int64_t i = 0; i < h->rows; i++)
@@ -380,6 +419,8 @@ static void head_ref(const struct pst_call *c)
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_SIMD_ROWS(#id "_f32", pst_head_run, PST_D(F32), bits,              \
                       pst_head_fits, pst_head_scratch, 1e-5),                  \
+        PST_SIMD_ROWS(#id "_low", pst_head_run, PST_D(F32), bits,              \
+                      pst_head_fits_low, pst_head_scratch, 1e-2),              \
         {.name = #id "_ref",                                                   \
          .dtypes = PST_D_FLOAT,                                                \
          .flags = PST_K_STRIDED | (bits),                                      \
@@ -452,7 +493,7 @@ static enum pst_status head_vjp(struct pst_vjp *v)
 #define HEAD_ARGS                                                              \
     "Tensor input, Tensor weight, Tensor? bias, Tensor target, Tensor? "       \
     "z_mask, float scale, float cap, int reduction, int ignore_index, float "  \
-    "label_smoothing, int z_reduction) -> "
+    "label_smoothing, int z_reduction, ScalarType? low=None) -> "
 #define GRADS "Tensor grad_output, Tensor? grad_z, "
 
 const struct pst_op pst_op_linear_cross_entropy = {

@@ -10,6 +10,10 @@
  * what a z-loss multiplies (PaLM, arXiv:2204.02311, section 5); m is a mask, or
  * 1; z is 0 if it is not wanted.
  *
+ * With the argument `low` (bf16, f16) the layer computes as under autocast: x,
+ * W, b, its results and their gradients are rounded to it, sums are made in
+ * f32. Everything else is f32, also gradients of x, W and b.
+ *
  * Four operators have the same arguments (the last three after the gradients of
  * loss and z) and share this description. Each computes a part:
  *     linear_cross_entropy           the loss and z
@@ -27,6 +31,7 @@ struct pst_head {
     struct pst_classes targets; /* targets.x is not set; one position per row */
     int64_t rows, depth, classes;
     double scale, cap;
+    enum pst_dtype low;             /* that of x: nothing is rounded */
     const struct pst_operand *mask; /* weight of each row in z; NULL: 1 */
     int64_t z_reduction;            /* as of the loss; 0: z is not wanted */
     /* gradients of the loss (NULL: no gradients are wanted) and of z (NULL: 0)
@@ -36,6 +41,9 @@ struct pst_head {
     struct pst_operand *loss, *z, *dx, *dweight, *dbias;
 };
 
+/* Returns the dtype of the operands of a node's matmuls; that of its first
+ * result if the node is not one of the four operators. */
+enum pst_dtype pst_head_matmul_dtype(const struct pst_node *node);
 /* Describes a call of one of the four operators. */
 struct pst_head pst_head_describe(const struct pst_call *c);
 
@@ -48,8 +56,9 @@ double pst_head_z_divisor(const struct pst_head *h);
  * alone. */
 int64_t pst_head_chunk(int64_t classes);
 
-/* Kernels of head_fast.c, for contiguous f32. */
+/* Kernels of head_fast.c, for contiguous f32, without `low` and with it. */
 bool pst_head_fits(const struct pst_call *c);
+bool pst_head_fits_low(const struct pst_call *c);
 size_t pst_head_scratch(const struct pst_call *c, unsigned threads);
 #define DECLARE(suffix, set)                                                   \
     void pst_head_run_##suffix(const struct pst_call *c);

@@ -2,9 +2,11 @@
 /*
  * The head of a language model in f32, chunk by chunk.
  *
- * If the call says so (--dtype bf16), operands of the matmuls are rounded to
- * bf16, as those of other linear layers (stages/ops/matmul/narrow.c): the input
- * and the weight once in a call, gradients of the logits once in a chunk.
+ * With `low`, or if the call says so (--dtype bf16), operands of the matmuls
+ * are rounded, as those of other linear layers (stages/ops/matmul/narrow.c):
+ * the input and the weight once in a call, gradients of the logits once in a
+ * chunk. With `low` each row of logits is rounded, too, where it is in the
+ * cache.
  */
 #include "stages/ops/loss/head.h"
 
@@ -20,6 +22,7 @@
 #define CHUNK_BYTES (64 << 20)
 #define CHUNK_LEAST 64
 #define CHUNK_MOST  256
+#define BLOCK       256 /* numbers that are rounded to f16 at a time */
 
 int64_t pst_head_chunk(int64_t classes)
 {
@@ -48,8 +51,10 @@ struct job {
 
     /* Operands of matmuls: those of the call and `logits`, or rounded ones in
      * scratch, which are f32 or bf16. */
-    bool rounds, bf16;
+    enum pst_dtype low; /* to which they are rounded; f32: to none */
+    bool bf16;          /* rounded ones are bf16 in memory */
     const void *x, *weight;
+    const float *bias; /* NULL: there is none */
     void *grad;
     void *library;  /* scratch of bf16 matmuls */
     size_t scratch; /* bytes of scratch */
@@ -60,14 +65,79 @@ static int64_t chunk_of(const struct pst_head *h)
     return PST_MIN(h->rows, pst_head_chunk(h->classes));
 }
 
+static bool fits_f32(const struct pst_head *h)
+{
+    return h->rows > 0 && h->classes > 0 && h->depth > 0 &&
+           h->weight->meta->dtype == PST_F32 &&
+           (h->loss_grad == NULL || h->loss_grad->meta->dtype == PST_F32) &&
+           (h->z_grad == NULL || h->z_grad->meta->dtype == PST_F32);
+}
+
 bool pst_head_fits(const struct pst_call *c)
 {
     const struct pst_head h = pst_head_describe(c);
 
-    return h.rows > 0 && h.classes > 0 && h.depth > 0 &&
-           h.weight->meta->dtype == PST_F32 &&
-           (h.loss_grad == NULL || h.loss_grad->meta->dtype == PST_F32) &&
-           (h.z_grad == NULL || h.z_grad->meta->dtype == PST_F32);
+    return fits_f32(&h) && h.low == PST_F32;
+}
+
+bool pst_head_fits_low(const struct pst_call *c)
+{
+    const struct pst_head h = pst_head_describe(c);
+
+    return fits_f32(&h) && h.low != PST_F32;
+}
+
+/* --- rounding ------------------------------------------------------------- */
+
+/* Rounds n numbers. to: may be `from`. */
+static void round_to(enum pst_dtype low, int64_t n, const float *from,
+                     float *to)
+{
+    const enum pst_isa isa = pst_cpu_isa();
+    PST_UNINIT uint16_t block[BLOCK];
+
+    if (low == PST_BF16) {
+        pst_simd_round_bf16_best(isa)(n, from, to);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t size = PST_MIN(n - i, BLOCK);
+
+        pst_simd_to_16_best(low, isa)(size, from + i, block);
+        pst_simd_from_16_best(low, isa)(size, block, to + i);
+    }
+}
+
+/* n numbers that are rounded, in memory as bf16 or as f32. */
+struct rounding {
+    int64_t n;
+    const float *from;
+    void *to;
+    enum pst_dtype low;
+    bool bf16;
+};
+
+static void round_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct rounding *r = ctx;
+    int64_t begin, end;
+
+    pst_pool_share(r->n, 64, part, parts, &begin, &end);
+    if (begin >= end)
+        return;
+    if (r->bf16)
+        pst_simd_to_16_best(PST_BF16, pst_cpu_isa())(
+            end - begin, r->from + begin, (uint16_t *)r->to + begin);
+    else
+        round_to(r->low, end - begin, r->from + begin, (float *)r->to + begin);
+}
+
+static void round_all(const struct job *j, int64_t n, const float *from,
+                      void *to)
+{
+    struct rounding r = {n, from, to, j->low, j->bf16};
+
+    pst_pool_run(j->c->pool, round_part, &r);
 }
 
 /* --- one row -------------------------------------------------------------- */
@@ -160,6 +230,8 @@ static void run_row(const struct job *j, int64_t i, float g, float gz,
             x[k] = 0.0f;
         return;
     }
+    if (h->low != PST_F32)
+        round_to(h->low, n, x, x);
     if (cap != 0.0f || scale != 1.0f)
         j->loops->loss->capped(n, scale, cap, x);
     for (int64_t k = 0; k < n && cap != 0.0f && h->loss_grad != NULL; k++)
@@ -167,6 +239,8 @@ static void run_row(const struct job *j, int64_t i, float g, float gz,
     run_logits(j, i, y, x, g, gz);
     if (h->loss_grad != NULL && (cap != 0.0f || scale != 1.0f))
         j->loops->loss->capped_grad(n, scale, cap, capped, x);
+    if (h->loss_grad != NULL && h->low != PST_F32)
+        round_to(h->low, n, x, x);
 }
 
 static void rows_part(void *ctx, unsigned part, unsigned parts)
@@ -186,41 +260,6 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
     for (int64_t i = begin; i < end; i++)
         run_row(j, j->at + i, g, gz,
                 j->capped != NULL ? j->capped + part * j->h->classes : NULL);
-}
-
-/* --- rounding ------------------------------------------------------------- */
-
-/* n numbers that are rounded to bf16, in memory as bf16 or as f32. */
-struct rounding {
-    int64_t n;
-    const float *from;
-    void *to;
-    bool bf16;
-};
-
-static void round_part(void *ctx, unsigned part, unsigned parts)
-{
-    const struct rounding *r = ctx;
-    const enum pst_isa isa = pst_cpu_isa();
-    int64_t begin, end;
-
-    pst_pool_share(r->n, 64, part, parts, &begin, &end);
-    if (begin >= end)
-        return;
-    if (r->bf16)
-        pst_simd_to_16_best(PST_BF16, isa)(end - begin, r->from + begin,
-                                           (uint16_t *)r->to + begin);
-    else
-        pst_simd_round_bf16_best(isa)(end - begin, r->from + begin,
-                                      (float *)r->to + begin);
-}
-
-static void round_all(const struct job *j, int64_t n, const float *from,
-                      void *to)
-{
-    struct rounding r = {n, from, to, j->bf16};
-
-    pst_pool_run(j->c->pool, round_part, &r);
 }
 
 /* --- one chunk ------------------------------------------------------------ */
@@ -265,7 +304,7 @@ static struct pst_product logits_product(const struct job *j)
     p.b = (struct pst_product_operand){
         .data = j->weight, .row = 1, .col = h->depth};
     if (h->bias != NULL)
-        p.c = (struct pst_product_operand){.data = h->bias->data, .col = 1};
+        p.c = (struct pst_product_operand){.data = j->bias, .col = 1};
     return p;
 }
 
@@ -340,7 +379,7 @@ static void run_chunk(struct job *j)
     pst_pool_run(j->c->pool, rows_part, j);
     if (h->dbias != NULL)
         pst_pool_run(j->c->pool, bias_part, j);
-    if (j->rounds && h->loss_grad != NULL)
+    if (j->grad != j->logits && h->loss_grad != NULL)
         round_all(j, (j->end - j->at) * h->classes, j->logits, j->grad);
     if (h->dx != NULL) {
         p = dx_product(j);
@@ -395,7 +434,10 @@ static void plan_rounded(struct job *j, char *base, unsigned threads)
 
     j->x = reserve(j, base, (size_t)(h->rows * h->depth) * size);
     j->weight = reserve(j, base, (size_t)(h->classes * h->depth) * size);
-    if (h->loss_grad != NULL)
+    if (h->bias != NULL && h->low != PST_F32)
+        j->bias = reserve(j, base, (size_t)h->classes * sizeof(float));
+    /* With `low` the logits are rounded gradients already. */
+    if (h->loss_grad != NULL && (j->bf16 || h->low == PST_F32))
         j->grad = reserve(j, base, (size_t)(chunk * h->classes) * size);
     if (!j->bf16)
         return;
@@ -411,8 +453,8 @@ static void plan_scratch(struct job *j, char *base, unsigned threads)
     const struct pst_head *h = j->h;
     const size_t row = (size_t)h->classes * sizeof(float);
 
-    j->rounds = j->c->bf16;
-    j->bf16 = j->rounds && pst_rates_use_bf16();
+    j->low = j->c->bf16 && h->low == PST_F32 ? PST_BF16 : h->low;
+    j->bf16 = j->low == PST_BF16 && pst_rates_use_bf16();
     j->logits = reserve(j, base, (size_t)chunk_of(h) * row);
     j->losses = reserve(j, base, (size_t)h->rows * sizeof(float));
     j->squares = reserve(j, base, (size_t)h->rows * sizeof(float));
@@ -420,8 +462,9 @@ static void plan_scratch(struct job *j, char *base, unsigned threads)
         j->capped = reserve(j, base, threads * row);
     j->x = h->x->data;
     j->weight = h->weight->data;
+    j->bias = h->bias != NULL ? h->bias->data : NULL;
     j->grad = j->logits;
-    if (j->rounds)
+    if (j->low != PST_F32)
         plan_rounded(j, base, threads);
 }
 
@@ -446,10 +489,12 @@ static void run(const struct pst_call *c, const struct loops *loops)
 
     j.divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
     plan_scratch(&j, c->scratch, pst_pool_threads(c->pool));
-    if (j.rounds) {
+    if (j.low != PST_F32) {
         round_all(&j, h.rows * h.depth, h.x->data, (void *)j.x);
         round_all(&j, h.classes * h.depth, h.weight->data, (void *)j.weight);
     }
+    if (h.bias != NULL && j.bias != h.bias->data)
+        round_to(h.low, h.classes, h.bias->data, (float *)j.bias);
     for (j.at = 0; j.at < h.rows; j.at = j.end) {
         j.end = PST_MIN(j.at + chunk, h.rows);
         run_chunk(&j);
