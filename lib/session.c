@@ -11,6 +11,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 #include "stages/run/facts.h"
+#include "stages/split/again.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -293,6 +294,21 @@ static enum pst_status make_options(struct penstock_session *s,
     return pstd_set_side_by_side(s->batch.plan, &s->options, diag);
 }
 
+/* Gradients that a program reads have the dtype of their parameter. */
+static enum pst_status refuse_bf16(const struct penstock_session *s,
+                                   struct pst_diag *diag)
+{
+    const struct pst_plan_param *low =
+        s->options.train ? pst_plan_find_bf16(s->batch.plan) : NULL;
+
+    return low == NULL
+               ? PST_OK
+               : pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
+                              "parameter '%s' is bf16 (--params bf16): the "
+                              "library trains f32 only",
+                              low->fqn);
+}
+
 /* Makes the parts of a session; COLLECTIVE once the transport is open. */
 static enum pst_status make_parts(struct penstock_session *s,
                                   const struct penstock_session_config *c,
@@ -318,7 +334,10 @@ static enum pst_status make_parts(struct penstock_session *s,
     }
     if (status != PST_OK)
         return status;
-    status = pst_transport_agree(s->transport, make_options(s, diag), diag);
+    status = make_options(s, diag);
+    if (status == PST_OK)
+        status = refuse_bf16(s, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
         status = pst_engine_new(s->batch.plan, s->transport, &s->options,
                                 &s->engine, diag);

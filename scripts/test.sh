@@ -183,6 +183,8 @@ comparison_list() {
   row "mixed precision in f16" autocast.py "$root/out/autocast-f16" \
     --models gpt2,resnet,head_shifted --dtype f16
   row "loss scaling" scaling.py "$root/out/scaling" --models vit
+  row "parameters in bf16" bf16_params.py "$root/out/bf16-params" \
+    --models lstm --steps 60
   row "adapters on GPT-2" adapters/lora_curve.py "$root/out/curve" \
     "${seed[@]}"
   row "README, word for word" readme.py "$root/out/readme"

@@ -221,6 +221,7 @@ struct pstd_config {
     struct pstd_list at, replicate, transmit, owner, keep_random, swap, freeze,
         unfreeze, lora;
     const char *autocast; /* "bf16", "f16" or NULL */
+    const char *params;   /* "bf16" or NULL */
     bool aliases;
     uint64_t at_call;
     const char *state;

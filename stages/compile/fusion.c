@@ -110,6 +110,140 @@ enum pst_status pst_pass_sums(struct pst_compiler *c, struct pst_diag *diag)
     return PST_OK;
 }
 
+/* --- casts there and back ------------------------------------------------- */
+
+static bool is_conversion(const struct pst_node *node)
+{
+    return node != NULL && node->op == &pst_op__to_copy;
+}
+
+/* Returns the 16-bit parameter of which the value is the f32 form; NULL: it is
+ * something else. */
+static struct pst_value *find_param(const struct pst_value *value)
+{
+    struct pst_value *ret = value != NULL && is_conversion(value->def)
+                                ? value->def->args[0].value
+                                : NULL;
+
+    return ret != NULL && ret->kind == PST_VALUE_PARAM &&
+                   value->meta.dtype == PST_F32 &&
+                   pst_dtype_size(ret->meta.dtype) == 2
+               ? ret
+               : NULL;
+}
+
+/* Returns the 16-bit parameter that the node converts back after a conversion
+ * to f32, or the f32 form that an earlier node has made of it; NULL: it does
+ * something else. */
+static struct pst_value *find_origin(const struct pst_node *node,
+                                     struct pst_value **forms)
+{
+    struct pst_value *out = node->n_outs == 1 ? node->outs[0] : NULL;
+    struct pst_value *param = find_param(out), **form;
+
+    if (param != NULL) {
+        form = &forms[param->id];
+        if (*form == NULL)
+            *form = out;
+        return *form != out ? *form : NULL;
+    }
+    param = is_conversion(node) ? find_param(node->args[0].value) : NULL;
+    return param != NULL && pst_meta_same(&param->meta, &out->meta) ? param
+                                                                    : NULL;
+}
+
+struct casts {
+    struct pst_value **origin; /* by value id; NULL: the value stays */
+    struct pst_value **forms;  /* by id of a parameter: its f32 form */
+    unsigned *uses;            /* by value id, outputs included */
+};
+
+static void use_origin(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    const struct casts *casts = ctx;
+
+    (void)arg;
+    if (casts->origin[(*slot)->id] != NULL)
+        *slot = casts->origin[(*slot)->id];
+    casts->uses[(*slot)->id]++;
+}
+
+/* Lets views of a value that is replaced be views of the parameter. */
+static void move_views(const struct pst_node *node, const struct casts *casts)
+{
+    for (unsigned k = 0; k < node->n_outs; k++) {
+        struct pst_value *out = node->outs[k];
+
+        if (out->base != NULL && casts->origin[out->base->id] != NULL)
+            out->base = casts->origin[out->base->id];
+    }
+}
+
+static void count_output(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    const struct casts *casts = ctx;
+
+    (void)arg;
+    casts->uses[(*slot)->id]++;
+}
+
+/* Removes conversions of parameters that nothing reads any more. */
+static void drop_conversions(struct pst_graph *graph, struct casts *casts)
+{
+    const size_t n = graph->nodes.n;
+    size_t kept = n;
+
+    for (size_t i = n; i-- > 0;) {
+        struct pst_node *node = graph->nodes.at[i];
+        struct pst_value *from =
+            is_conversion(node) ? node->args[0].value : NULL;
+
+        if (from != NULL && casts->uses[node->outs[0]->id] == 0 &&
+            (from->kind == PST_VALUE_PARAM ||
+             casts->origin[node->outs[0]->id] != NULL)) {
+            casts->uses[from->id]--;
+            node->outs[0]->def = NULL;
+            continue;
+        }
+        graph->nodes.at[--kept] = node;
+    }
+    for (size_t i = kept; i < n; i++)
+        graph->nodes.at[i - kept] = graph->nodes.at[i];
+    graph->nodes.n = n - kept;
+}
+
+enum pst_status pst_pass_casts(struct pst_compiler *c, struct pst_diag *diag)
+{
+    struct pst_graph *graph = c->p->graph;
+    const size_t n = graph->values.n;
+    struct casts casts = {
+        pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*casts.origin)),
+        pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*casts.forms)),
+        pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*casts.uses))};
+    enum pst_status status = PST_OK;
+
+    if (casts.origin == NULL || casts.forms == NULL || casts.uses == NULL) {
+        status = pst_diag_nomem(diag, n * sizeof(*casts.origin));
+    } else {
+        for (size_t i = 0; i < graph->nodes.n; i++) {
+            struct pst_node *node = graph->nodes.at[i];
+
+            pst_node_uses(node, use_origin, &casts);
+            move_views(node, &casts);
+            if (node->n_outs == 1)
+                casts.origin[node->outs[0]->id] =
+                    find_origin(node, casts.forms);
+        }
+        for (size_t i = 0; i < graph->outputs.n; i++)
+            pst_arg_uses(&graph->outputs.at[i].arg, 0, count_output, &casts);
+        drop_conversions(graph, &casts);
+    }
+    pst_free(casts.origin);
+    pst_free(casts.forms);
+    pst_free(casts.uses);
+    return status;
+}
+
 /* --- accumulation --------------------------------------------------------- */
 
 /* True if the kernel may add result 0 into a gradient, by what the node is: it

@@ -33,6 +33,7 @@ static const char *const facts[] = {
     }
 RUN(backward)
 RUN(heads)
+RUN(casts)
 RUN(recompute)
 RUN(buffers)
 RUN(outputs)
@@ -57,6 +58,8 @@ static const struct pst_pass passes[] = {
      GRAPH, 0, PST_EDITS_NOTHING, run_backward},
     {"heads", "logits, loss and gradients of a language model's head at once",
      GRAPH, 0, 0, PST_EDITS_BY_COUNT, run_heads},
+    {"casts", "a 16-bit value is not read by way of f32", GRAPH, 0, 0,
+     PST_EDITS_ANYTHING, run_casts},
     {"recompute", "copies of forward nodes in the backward, if asked for",
      GRAPH, 0, 0, PST_EDITS_BY_COUNT, run_recompute},
     {"buffers", "a backward node reads a buffer as it was in its forward",

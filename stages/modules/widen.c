@@ -17,7 +17,7 @@ struct widener {
 
 static enum pst_status check_param(const struct pst_model *model,
                                    const struct pst_value *param,
-                                   struct pst_diag *diag)
+                                   enum pst_dtype dtype, struct pst_diag *diag)
 {
     const struct pst_graph *graph = model->graph;
     const char *why = NULL;
@@ -38,9 +38,10 @@ static enum pst_status check_param(const struct pst_model *model,
     if (why == NULL)
         return PST_OK;
     return pst_diag_set(diag, PST_E_CAST_IMPOSSIBLE,
-                        "\"%.200s\" is %s, so training keeps it in f32 and "
-                        "rounds it where it is read, which is impossible: %s",
-                        param->fqn, pst_dtype_name(param->meta.dtype), why);
+                        "\"%.200s\" is %s, so training keeps it in %s and "
+                        "converts it where it is read, which is impossible: %s",
+                        param->fqn, pst_dtype_name(param->meta.dtype),
+                        pst_dtype_name(dtype), why);
 }
 
 /* Inserts a conversion before each reader, as in the export of a trained
@@ -103,25 +104,56 @@ static enum pst_status widen_node(void *ctx, struct pst_node *node)
     return status;
 }
 
-enum pst_status pst_model_widen(struct pst_model *model,
-                                struct pst_value *param, struct pst_diag *diag)
+/* Keeps the parameter in another dtype; its readers convert it to the old one.
+ */
+static enum pst_status keep_in(struct pst_model *model, struct pst_value *param,
+                               enum pst_dtype dtype, struct pst_diag *diag)
 {
     struct widener w = {.graph = model->graph,
                         .param = param,
                         .stored = param->meta.dtype,
                         .diag = diag};
     struct pst_weight *weight = pst_map_get(&model->weights_by_fqn, param->fqn);
-    enum pst_status status = check_param(model, param, diag);
+    enum pst_status status = check_param(model, param, dtype, diag);
 
     if (status != PST_OK)
         return status;
     pst_build_init(&w.build, w.graph, diag);
-    param->meta.dtype = PST_F32;
-    if (weight != NULL && weight->read != NULL) {
+    param->meta.dtype = dtype;
+    if (dtype == PST_F32 && weight != NULL && weight->read != NULL) {
         weight->rounded = true;
         weight->rounds = w.stored;
     }
     status = pst_graph_rewrite(w.graph, widen_node, &w);
     model->identity[0] = '\0';
     return status == PST_OK ? pst_graph_verify(w.graph, diag) : status;
+}
+
+enum pst_status pst_model_widen(struct pst_model *model,
+                                struct pst_value *param, struct pst_diag *diag)
+{
+    return keep_in(model, param, PST_F32, diag);
+}
+
+enum pst_status pst_model_keep_bf16(struct pst_model *model, unsigned *ret_n,
+                                    struct pst_diag *diag)
+{
+    struct pst_graph *graph = model->graph;
+    struct pst_str text = {0};
+    enum pst_status status = PST_OK;
+
+    *ret_n = 0;
+    for (size_t i = 0; i < graph->params.n && status == PST_OK; i++) {
+        struct pst_value *v = graph->params.at[i];
+
+        if (!v->requires_grad || v->meta.dtype != PST_F32)
+            continue;
+        ++*ret_n;
+        status = keep_in(model, v, PST_BF16, diag);
+    }
+    /* Another digest, because checkpoints have other tensors. */
+    pst_str_addf(&text, "%s params bf16", model->digest);
+    pst_digest(pst_str_text(&text), text.len, model->digest);
+    pst_str_fini(&text);
+    return status;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_MODULES_WIDEN_H
 #define PENSTOCK_STAGES_MODULES_WIDEN_H
-/* Keeps 16-bit parameters in f32 when they are to be trained. One thread. */
+/* Keeps trained parameters in another dtype than the model computes with. One
+ * thread. */
 #include "stages/frontend/model.h"
 
 /*
@@ -13,5 +14,9 @@
 enum pst_status pst_model_widen(struct pst_model *model,
                                 struct pst_value *param,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Keeps all trained f32 parameters in bf16 (--params bf16); readers convert
+ * them to f32. Sets *ret_n to their number. Errors as above. */
+enum pst_status pst_model_keep_bf16(struct pst_model *model, unsigned *ret_n,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

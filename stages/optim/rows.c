@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/optim/rows.h"
 
+#include "stages/graph/low.h"
+
 #include "stages/base/plural.h"
 #include "stages/base/str.h"
 
@@ -207,6 +209,7 @@ bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
     if (row->state != NULL && !is_average)
         return row->state(k, param, ret);
     *ret = *param;
+    ret->dtype = pst_dtype_of_grad(param->dtype);
     if (pst_optim_is_packed(options, k))
         ret->dtype = options->store == PST_STORE_BF16 ? PST_BF16 : PST_U8;
     pst_meta_set_contiguous(ret);
@@ -245,6 +248,7 @@ size_t pst_optim_work(const struct pst_optim_options *options,
         return options->row->work(param);
     for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
         packed += pst_optim_is_packed(options, k);
+    packed += options->row != NULL && param->dtype == PST_BF16;
     return packed > 0 ? PST_OPTIM_DRAW + packed * (size_t)n * sizeof(float) : 0;
 }
 

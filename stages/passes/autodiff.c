@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/passes/autodiff.h"
 
+#include "stages/graph/low.h"
+
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
@@ -90,6 +92,7 @@ static struct pst_value *param_grad(struct differ *d,
     if (d->grads[param->id] != NULL)
         return d->grads[param->id];
     pst_meta_set_contiguous(&meta);
+    meta.dtype = pst_dtype_of_grad(meta.dtype);
     name = pst_arena_printf(&graph->arena, "grad_%s", param->name);
     if (name != NULL)
         d->grads[param->id] =
@@ -97,6 +100,22 @@ static struct pst_value *param_grad(struct differ *d,
     if (d->grads[param->id] == NULL)
         d->build.status = pst_diag_nomem(d->build.diag, sizeof(*param));
     return d->grads[param->id];
+}
+
+/* Returns a contribution in the accumulator's dtype: if it was rounded from
+ * that, as it was before. NULL: out of memory. */
+static struct pst_value *unround(struct differ *d, struct pst_value *grad)
+{
+    const struct pst_node *cast = grad->def;
+    const enum pst_dtype to = pst_dtype_of_grad(grad->meta.dtype);
+
+    if (to == grad->meta.dtype)
+        return grad;
+    if (cast != NULL && cast->op == &pst_op__to_copy &&
+        cast->args[0].value->meta.dtype == to)
+        return cast->args[0].value;
+    return pst_emit(&d->build, &pst_op__to_copy,
+                    PST_ARGS(pst_v(grad), pst_dtype_arg(to)));
 }
 
 static enum pst_status add_gradient(struct differ *d,
@@ -116,7 +135,8 @@ static enum pst_status add_gradient(struct differ *d,
                             pst_meta_text(&value->meta, b));
     if (value->kind == PST_VALUE_PARAM && !slot->wanted) {
         into = param_grad(d, value);
-        if (into != NULL)
+        grad = unround(d, grad);
+        if (into != NULL && grad != NULL)
             (void)pst_emit_node(&d->build, d->accumulate,
                                 PST_ARGS(pst_v(into), pst_v(grad)));
     } else if (slot->sum == NULL) {

@@ -3,6 +3,8 @@
  * depend on how the model was cut into stages. */
 #include "stages/run/dump.h"
 
+#include "stages/graph/low.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -259,6 +261,17 @@ static bool is_shared(const struct pst_engine *engine, unsigned param,
                                     : pst_role_gathers(role, param);
 }
 
+/* Returns the meta of a parameter's value or gradient. */
+static struct pst_meta meta_of(const struct pst_plan_param *p,
+                               offset_fn offset_of)
+{
+    struct pst_meta ret = p->meta;
+
+    if (offset_of == grad_offset)
+        ret.dtype = pst_dtype_of_grad(ret.dtype);
+    return ret;
+}
+
 /* Fetches a tensor of a parameter to dst on rank 0; dst is zero before the
  * call. */
 static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
@@ -266,7 +279,8 @@ static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
                                     struct pst_diag *diag)
 {
     const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
-    const size_t bytes = pst_meta_bytes(&p->meta);
+    const struct pst_meta meta = meta_of(p, offset_of);
+    const size_t bytes = pst_meta_bytes(&meta);
     const unsigned owner = pst_engine_owner(engine, param);
     struct pst_rank *r = pst_engine_local_rank(engine, owner);
     enum pst_status status;
@@ -285,17 +299,18 @@ static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
             r != NULL ? find_tensor(r, param, offset_of, bytes) : NULL, dst,
             bytes, diag);
     if (status == PST_OK && dst != NULL && offset_of == grad_offset)
-        pst_engine_unscale(engine, p->meta.dtype, pst_meta_numel(&p->meta),
-                           dst);
+        pst_engine_unscale(engine, meta.dtype, pst_meta_numel(&meta), dst);
     return status;
 }
 
 enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
                                       void *dst, struct pst_diag *diag)
 {
+    const struct pst_meta meta =
+        meta_of(&engine->grid->plan->params.at[param], grad_offset);
+
     if (dst != NULL)
-        memset(dst, 0,
-               pst_meta_bytes(&engine->grid->plan->params.at[param].meta));
+        memset(dst, 0, pst_meta_bytes(&meta));
     return fetch_tensor(engine, param, grad_offset, dst, diag);
 }
 
@@ -309,15 +324,16 @@ static enum pst_status add_params(struct pst_engine *engine,
     for (unsigned i = 0; i < engine->grid->plan->params.n && status == PST_OK;
          i++) {
         const struct pst_plan_param *p = &engine->grid->plan->params.at[i];
+        const struct pst_meta meta = meta_of(p, offset_of);
         const size_t at = dump->items.n;
         void *dst = NULL;
 
         if (!choose(p))
             continue;
         if (pst_engine_is_zero(engine)) {
-            dst = add_tensor(dump, prefix, p->fqn, &p->meta);
+            dst = add_tensor(dump, prefix, p->fqn, &meta);
             if (dst == NULL)
-                return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
+                return pst_diag_nomem(diag, pst_meta_bytes(&meta));
         }
         status = fetch_tensor(engine, i, offset_of, dst, diag);
         if (status == PST_OK && dst != NULL && is_buffer(p))

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "stages/layout/layout.h"
+
+#include "stages/graph/low.h"
 #include "stages/run/engine.h"
 #include "stages/run/rank/step/device.h"
 
@@ -69,13 +71,14 @@ static struct piece find_piece(const struct pst_engine *engine, unsigned local,
     const struct pst_rank_param *p =
         pst_layout_param(pst_rank_layout(r), param);
     struct pst_rank_device *d = pst_rank_device(r);
-    const size_t size = pst_dtype_size(of->meta.dtype);
+    const enum pst_dtype dtype = pst_dtype_of_grad(of->meta.dtype);
+    const size_t size = pst_dtype_size(dtype);
 
     if (p == NULL || !p->trained || p->n == 0)
         return (struct piece){0};
     *ret_at = pst_rank_at(d, p->own_grad);
     (void)pst_rank_pull(d, p->own_grad, (size_t)p->n * size);
-    return (struct piece){.dtype = of->meta.dtype,
+    return (struct piece){.dtype = dtype,
                           .src = (const unsigned char *)src +
                                  (size_t)p->begin * size,
                           .to = pst_device_host(&d->mem, *ret_at),
@@ -112,8 +115,8 @@ enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
                                       const void *src, bool add,
                                       struct pst_diag *diag)
 {
-    const size_t size =
-        pst_dtype_size(engine->grid->plan->params.at[param].meta.dtype);
+    const size_t size = pst_dtype_size(
+        pst_dtype_of_grad(engine->grid->plan->params.at[param].meta.dtype));
     const enum pst_status status =
         pst_engine_agree(engine, check(engine, param, src, add, diag), diag);
 

@@ -91,6 +91,10 @@ static enum pst_status find_entry(struct giver *g,
                             param->is_complex ? "complex" : "real");
     if (e->meta.dtype == plain.dtype)
         return PST_OK;
+    /* --params bf16 asks for that */
+    if (e->meta.dtype == PST_F32 && plain.dtype == PST_BF16 &&
+        param->requires_grad)
+        return PST_OK;
     if (!widens_to(e->meta.dtype, plain.dtype))
         return pst_diag_set(
             g->diag, PST_E_WEIGHTS_SHAPE,

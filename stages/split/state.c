@@ -73,7 +73,10 @@ static enum pst_status add_param(struct pst_splitter *s,
         return status;
     pst_meta_set_contiguous(&param.meta);
     param.is_complex = weight != NULL && weight->is_complex;
-    if (weight != NULL && weight->read != NULL) {
+    /* With --params bf16 the plan has another dtype, and rounds once. */
+    if (param.meta.dtype != PST_F32) {
+        param.rounded = false;
+    } else if (weight != NULL && weight->read != NULL) {
         param.rounded = weight->rounded;
         param.rounds = weight->rounds;
     } else if (weight != NULL && weight->meta.dtype != param.meta.dtype) {

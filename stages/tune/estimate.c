@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/tune/estimate.h"
 
+#include "stages/graph/low.h"
+
 #include <string.h>
 
 #include "stages/compile/recompute.h"
@@ -189,6 +191,9 @@ static enum pst_status add_params(const struct pst_plan *plan,
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
         const double bytes = (double)pst_meta_bytes(&p->meta);
+        const double grads =
+            (double)pst_meta_numel(&p->meta) *
+            (double)pst_dtype_size(pst_dtype_of_grad(p->meta.dtype));
         const bool learns = o->train && p->requires_grad;
         const struct pst_optim_options *update =
             updates ? &groups->all.at[groups->group_of[i]].options : NULL;
@@ -207,10 +212,10 @@ static enum pst_status add_params(const struct pst_plan *plan,
             if (!learns)
                 continue;
             c->fixed +=
-                bytes / (mode >= PST_SHARING_ZERO2 ? part : 1) + states / part;
+                grads / (mode >= PST_SHARING_ZERO2 ? part : 1) + states / part;
             if (updates)
-                c->optim +=
-                    pst_cost_of_memory(&setup, (3 * bytes + 2 * states) / part);
+                c->optim += pst_cost_of_memory(
+                    &setup, (2 * bytes + grads + 2 * states) / part);
             add_travel(o, mode, once, c, &travel[p->stages[k]]);
         }
         if (learns && p->n_stages > 1) {

@@ -507,6 +507,50 @@ static void others_leave_the_graph(void **state)
     model_fini(&model);
 }
 
+/* Two readers of a bf16 parameter in f32, and one that casts it back. */
+static const char low[] =
+    "graph next_id=9 {\n"
+    "  input %x: f32[4, 2]\n"
+    "  param %w \"w\" grad: bf16[2, 2]\n"
+    "  %a: f32[2, 2] = aten._to_copy.default(%w, dtype=f32) # - - F id=0\n"
+    "  %y: f32[4, 2] = aten.linear.default(%x, %a) # - - F id=1\n"
+    "  %b: f32[2, 2] = aten._to_copy.default(%w, dtype=f32) # - - F id=2\n"
+    "  %z: f32[4, 2] = aten.linear.default(%y, %b) # - - F id=3\n"
+    "  %c: f32[2, 2] = aten._to_copy.default(%w, dtype=f32) # - - F id=4\n"
+    "  %d: bf16[2, 2] = aten._to_copy.default(%c, dtype=bf16) # - - F id=5\n"
+    "  %e: bf16[2, 2]:(1, 2) view of %d + 0 = aten.t.default(%d) # - - F "
+    "id=6\n"
+    "  %s: f32[4, 2] = aten.mul.Tensor(%z, %z) # - - F id=7\n"
+    "  %m: bf16[] = aten.mean.default(%e) # - - F id=8\n"
+    "  %n: f32[] = aten.mean.default(%s) # - - F id=9\n"
+    "  %loss: f32[] = aten.add.Tensor(%n, %m) # - - F id=10\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static void casts(void **state)
+{
+    (void)state;
+    expect(product, false, "casts", "");
+    expect(
+        low, false, "casts",
+        "-  %b: f32[2, 2] = aten._to_copy.default(%w, dtype=f32)  # - - F id=2 "
+        "stage=0\n"
+        "-  %z: f32[4, 2] = aten.linear.default(%y, %b)  # - - F id=3 stage=0\n"
+        "-  %c: f32[2, 2] = aten._to_copy.default(%w, dtype=f32)  # - - F id=4 "
+        "stage=0\n"
+        "-  %d: bf16[2, 2] = aten._to_copy.default(%c, dtype=bf16)  # - - F "
+        "id=5 stage=0\n"
+        "-  %e: bf16[2, 2]:(1, 2) view of %d + 0 = aten.t.default(%d)  # - - F "
+        "id=6 stage=0\n"
+        "-  %grad_z: f32[4, 2] = aten.matmul.default(%grad_s_2, %b)  # - - W "
+        "id=3\n"
+        "+  %z: f32[4, 2] = aten.linear.default(%y, %a)  # - - F id=3 stage=0\n"
+        "+  %e: bf16[2, 2]:(1, 2) view of %w + 0 = aten.t.default(%w)  # - - F "
+        "id=6 stage=0\n"
+        "+  %grad_z: f32[4, 2] = aten.matmul.default(%grad_s_2, %a)  # - - W "
+        "id=3\n");
+}
+
 /* Runs last: checks that a test has shown the effect of every pass. Skips row
  * 0, which makes the text that the other rows change. */
 static void every_row_is_tested(void **state)
@@ -529,6 +573,7 @@ int main(void)
         cmocka_unit_test(layouts),
         cmocka_unit_test(copies),
         cmocka_unit_test(sums),
+        cmocka_unit_test(casts),
         cmocka_unit_test(kernels),
         cmocka_unit_test(places),
         cmocka_unit_test(inplace),

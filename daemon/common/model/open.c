@@ -10,6 +10,7 @@
 #include "daemon/common/model/lora.h"
 #include "stages/modules/freeze.h"
 #include "stages/modules/replace.h"
+#include "stages/modules/widen.h"
 #include "stages/split/init.h"
 
 bool pstd_is_plan(const char *path)
@@ -147,6 +148,20 @@ static enum pst_status refuse_autocast(const char *path, const char *dtype,
                         path, dtype);
 }
 
+static enum pst_status keep_bf16(const char *path, struct pst_model *model,
+                                 struct pst_diag *diag)
+{
+    unsigned n;
+    const enum pst_status status = pst_model_keep_bf16(model, &n, diag);
+
+    return status != PST_OK || n > 0
+               ? status
+               : pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                              "%s: --params bf16 has no effect: no trained "
+                              "parameter is f32",
+                              path);
+}
+
 enum pst_status pstd_model_open(const char *path,
                                 const struct pstd_config *config,
                                 struct pstd_plan *ret, struct pst_diag *diag)
@@ -175,6 +190,8 @@ enum pst_status pstd_model_open(const char *path,
         status = freeze_params(pstd_model(ret), &config->freeze, true, diag);
     if (status == PST_OK)
         status = freeze_params(pstd_model(ret), &config->unfreeze, false, diag);
+    if (status == PST_OK && config->params != NULL)
+        status = keep_bf16(path, pstd_model(ret), diag);
     return status;
 }
 

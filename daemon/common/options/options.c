@@ -513,6 +513,10 @@ static const struct pstd_option rows[] = {
            "also norms and softmax), activations and messages in the dtype "
            "that follows; parameters, their gradients and optimizer states "
            "stay f32"),
+    CHOICE(params, "params", PSTD_OPT_SPLIT, NULL, "bf16",
+           "keep trained parameters in bf16, without copies in f32; updates "
+           "round them stochastically; gradients and optimizer states stay "
+           "f32"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut without --at; markers: at the model's markers; "

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/layout/params/flat.h"
 
+#include "stages/graph/low.h"
+
 #include "stages/compile/memplan.h"
 #include "stages/layout/options.h"
 
@@ -85,7 +87,7 @@ static enum pst_status find_flat(struct maker *m, unsigned param,
     const bool whole = is_whole(m, param);
     const bool rows = whole || (m->rows && m->modes[param] != PST_SHARING_NONE);
     const struct pst_meta *meta = &m->uses->plan->params.at[param].meta;
-    const enum pst_dtype dtype = meta->dtype;
+    const enum pst_dtype dtype = pst_dtype_of_grad(meta->dtype);
     struct pst_flats *f = m->flats;
     const struct pst_flat new = {.stage = stage,
                                  .dtype = dtype,
@@ -116,8 +118,10 @@ static enum pst_status add_use(struct maker *m, unsigned param, unsigned stage,
                                unsigned use)
 {
     const struct pst_meta *meta = &m->uses->plan->params.at[param].meta;
-    const int64_t unit = PST_MAX(
-        (int64_t)(pst_mem_round(1) / pst_dtype_size(meta->dtype)), m->block);
+    const int64_t unit =
+        PST_MAX((int64_t)(pst_mem_round(1) /
+                          pst_dtype_size(pst_dtype_of_grad(meta->dtype))),
+                m->block);
     struct pst_flat_part part = {.param = (int)param,
                                  .stage = stage,
                                  .use = use,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/layout/params/owners.h"
 
+#include "stages/graph/low.h"
+
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 
@@ -13,7 +15,7 @@ struct pst_owners pst_owners_of(const struct pst_rank_role *role,
     if (pst_role_shares(role, (unsigned)param))
         pst_flats_range(flats, (unsigned)param, role->options.replicas,
                         role->replica, &o.begin, &o.numel);
-    o.item = pst_dtype_size(o.param->meta.dtype);
+    o.item = pst_dtype_size(pst_dtype_of_grad(o.param->meta.dtype));
     o.owner = (unsigned)role->sched->rank_of[o.param->owner_stage];
     for (unsigned i = 0; i < o.param->n_stages; i++) {
         unsigned rank = (unsigned)role->sched->rank_of[o.param->stages[i]];

@@ -2,7 +2,9 @@
 /* Layout of a rank's parameters, gradients and optimizer states: which are
  * adjacent, and which are sharded over replicas. */
 #include "stages/base/checked.h"
+
 #include "stages/compile/memplan.h"
+#include "stages/graph/low.h"
 #include "stages/layout/maker.h"
 #include "stages/layout/memory/residency.h"
 
@@ -263,7 +265,9 @@ static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
 static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p)
 {
     const struct pst_plan_param *param = &m->role->plan->params.at[p->index];
-    const size_t bytes = pst_meta_bytes(&param->meta);
+    const size_t bytes =
+        pst_size_mul((size_t)pst_meta_numel(&param->meta),
+                     pst_dtype_size(pst_dtype_of_grad(param->meta.dtype)));
     struct pst_layout *l = m->l;
     const struct pst_flat_part *part;
     const struct pst_bucket *b;
@@ -307,12 +311,48 @@ static void reserve_states(struct pst_layout_maker *m, struct pst_rank_param *p)
     }
 }
 
+/* Refuses parameters that the optimizer cannot train: those in bf16 with what
+ * needs whole values in f32, and all other dtypes but f32. */
+static enum pst_status check_trained(const struct pst_rank_role *role,
+                                     unsigned index, struct pst_diag *diag)
+{
+    const struct pst_plan_param *param = &role->plan->params.at[index];
+    const struct pst_optim *row = pst_role_update(role, index)->row;
+
+    if (param->meta.dtype == PST_F32)
+        return PST_OK;
+    if (param->meta.dtype != PST_BF16)
+        return pst_diag_set(
+            diag, PST_E_OPTIMIZER_DTYPE,
+            "parameter '%s' is %s: only f32 and bf16 are trained (the "
+            "optimizer \"none\" leaves it as it is)",
+            param->fqn, pst_dtype_name(param->meta.dtype));
+    if (row->whole || row->average != 0)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
+                            "parameter '%s' is bf16: optimizer %s trains f32 "
+                            "only (give it another one with --group)",
+                            param->fqn, row->name);
+    if (param->transmit)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
+                            "parameter '%s' is bf16: only f32 is transmitted "
+                            "(leave out --transmit, or --params bf16)",
+                            param->fqn);
+    if (role->options.replicas > 1 &&
+        (role->sharing != NULL || role->options.shard != PST_SHARING_NONE))
+        return pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
+                            "parameter '%s' is bf16: replicas shard f32 only "
+                            "(leave out --shard, or --params bf16)",
+                            param->fqn);
+    return PST_OK;
+}
+
 static enum pst_status layout_states(struct pst_layout_maker *m,
                                      struct pst_rank_param *p)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
     const struct pst_plan_param *param = &role->plan->params.at[p->index];
+    enum pst_status status;
 
     if (pst_role_gathers(role, (unsigned)p->index))
         pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
@@ -329,15 +369,13 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     p->counted =
         pst_role_wants_norm(role) &&
         (role->replica == 0 || pst_role_shares(role, (unsigned)p->index)) &&
-        param->meta.dtype == PST_F32 &&
+        pst_dtype_of_grad(param->meta.dtype) == PST_F32 &&
         role->sched->rank_of[param->stages[0]] == (int)role->rank;
     if (pst_role_optim(role) == NULL)
         return PST_OK;
-    if (param->meta.dtype != PST_F32)
-        return pst_diag_set(m->diag, PST_E_OPTIMIZER_DTYPE,
-                            "parameter '%s' is %s: only f32 is trained (the "
-                            "optimizer \"none\" leaves it as it is)",
-                            param->fqn, pst_dtype_name(param->meta.dtype));
+    status = check_trained(role, (unsigned)p->index, m->diag);
+    if (status != PST_OK)
+        return status;
     reserve_states(m, p);
     return PST_OK;
 }

@@ -95,6 +95,39 @@ static const struct pst_safetensors_entry *find_entry(const struct loader *l,
     return e != NULL ? e : find_param(l, is_average ? other : name);
 }
 
+/* True if a parameter that is trained in bf16 is read from its average, or its
+ * average, which begins as the parameter, from it. */
+static bool is_converted(const struct loader *l,
+                         const struct pst_safetensors_entry *e,
+                         const struct pst_entry *entry)
+{
+    struct pst_meta as = e->meta;
+
+    as.dtype = entry->meta.dtype;
+    return (l->averaged || pst_optim_is_average(entry->name)) &&
+           ((e->meta.dtype == PST_F32 && as.dtype == PST_BF16) ||
+            (e->meta.dtype == PST_BF16 && as.dtype == PST_F32)) &&
+           entry->begin == 0 && entry->bytes == pst_meta_bytes(&as) &&
+           pst_meta_same(&as, &entry->meta);
+}
+
+static enum pst_status read_converted(const struct pst_safetensors_entry *e,
+                                      const struct pst_entry *entry, void *to,
+                                      struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&e->meta);
+    void *from = pst_alloc(PST_TAG_EXEC, PST_MAX(bytes, (size_t)1));
+    enum pst_status status;
+
+    if (from == NULL)
+        return pst_diag_nomem(diag, bytes);
+    status = pst_safetensors_read(e, 0, bytes, from, diag);
+    if (status == PST_OK)
+        pst_copy_strided(&e->meta, from, &entry->meta, to);
+    pst_free(from);
+    return status;
+}
+
 static enum pst_status load_entry(void *ctx, struct pst_rank *r,
                                   const struct pst_entry *entry,
                                   struct pst_diag *diag)
@@ -118,6 +151,12 @@ static enum pst_status load_entry(void *ctx, struct pst_rank *r,
                                 ? PST_E_CHECKPOINT_OTHER_MODEL
                                 : PST_E_CHECKPOINT_DAMAGED,
                             "the checkpoint has no '%s'", entry->name);
+    if (is_converted(l, e, entry)) {
+        status = read_converted(e, entry, pst_device_host(&d->mem, at), diag);
+        if (status == PST_OK)
+            pst_device_push(&d->mem, at, entry->bytes);
+        return status;
+    }
     if (e->meta.dtype != entry->meta.dtype &&
         pst_optim_state_of(entry->name) != NULL)
         return pst_diag_set(

@@ -351,6 +351,8 @@ bool pst_split_converts_state(const struct pst_node *node)
                                      ? pst_value_storage(node->args[0].value)
                                      : NULL;
 
+    while (of != NULL && of->def != NULL && of->def->op == &pst_op__to_copy)
+        of = pst_value_storage(of->def->args[0].value);
     return of != NULL &&
            (of->kind == PST_VALUE_PARAM || of->kind == PST_VALUE_CONST);
 }

@@ -252,13 +252,29 @@ static enum pst_status make_model(struct maker *m)
     return status;
 }
 
+const struct pst_plan_param *pst_plan_find_bf16(const struct pst_plan *plan)
+{
+    for (size_t i = 0; i < plan->params.n; i++)
+        if (plan->params.at[i].requires_grad &&
+            plan->params.at[i].meta.dtype == PST_BF16)
+            return &plan->params.at[i];
+    return NULL;
+}
+
 enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
                                void *ctx, struct pst_model **ret,
                                struct pst_diag *diag)
 {
     struct maker m = {.plan = plan, .fn = fn, .ctx = ctx, .diag = diag};
-    enum pst_status status = pst_model_new(&m.model, diag);
+    const struct pst_plan_param *low = pst_plan_find_bf16(plan);
+    enum pst_status status;
 
+    if (low != NULL)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
+                            "parameter '%s' is trained in bf16 (--params "
+                            "bf16): such a model stays as it was split",
+                            low->fqn);
+    status = pst_model_new(&m.model, diag);
     if (status != PST_OK)
         return status;
     status = make_model(&m);

@@ -18,6 +18,10 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
                                void *ctx, struct pst_model **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Returns the first trained parameter that is bf16 (--params bf16); such a plan
+ * cannot be turned back. NULL: there is none. */
+const struct pst_plan_param *pst_plan_find_bf16(const struct pst_plan *plan);
+
 /* Cuts a model whose nodes have their stages, which are those of `like`, and
  * transmits the same parameters as `like`. loss: index in the model's outputs.
  * Borrows model. */

@@ -7,17 +7,23 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/layout.h"
 
-/* Finds the tasks for states that are not f32. */
+/* Finds the tasks for states and parameters that are not f32. */
 static enum pst_status find_packing(struct pst_rank_device *d,
                                     const struct pst_rank_role *role,
-                                    const struct pst_optim_options *update,
-                                    struct pst_diag *diag)
+                                    unsigned param, struct pst_diag *diag)
 {
+    const struct pst_plan_param *p = &role->plan->params.at[param];
+    const bool is_bf16 = p->requires_grad && p->meta.dtype == PST_BF16;
     const struct pst_device *device = role->options.device;
     enum pst_status status = PST_OK;
 
-    if (update->store == PST_STORE_F32 || d->pack != NULL)
+    if ((pst_role_update(role, param)->store == PST_STORE_F32 && !is_bf16) ||
+        d->pack != NULL)
         return PST_OK;
+    if (is_bf16 && strcmp(device->name, "cuda") == 0)
+        return pst_diag_set(diag, PST_E_DEVICE_NONE,
+                            "the device cuda trains f32 only: leave out "
+                            "--params bf16");
     if (strcmp(device->name, "cuda") == 0)
         return pst_diag_set(diag, PST_E_DEVICE_NONE,
                             "the device cuda keeps optimizer states in f32 "
@@ -49,7 +55,7 @@ static enum pst_status find_updates(struct pst_rank_device *d,
         if (*to == NULL)
             status = pst_device_task(role->options.device, row->task, to, diag);
         if (status == PST_OK)
-            status = find_packing(d, role, pst_role_update(role, i), diag);
+            status = find_packing(d, role, i, diag);
         if (status != PST_OK)
             pst_diag_prefix(diag,
                             "optimizer %s (use --device cpu, or another "

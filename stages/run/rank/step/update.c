@@ -47,26 +47,6 @@ static const struct pst_meta *meta_of(const struct pst_rank_role *role,
     return &role->plan->params.at[p->index].meta;
 }
 
-/* Moves the average of a parameter towards its new value. The first update of a
- * run sets it. */
-static void update_average(struct pst_rank_device *d,
-                           const struct pst_rank_param *p, double decay,
-                           bool is_first)
-{
-    void *const to = pst_rank_at(d, p->state[PST_OPTIM_EMA]);
-    void *const from[] = {pst_rank_at(d, p->own_data), to};
-    const struct pst_task task = {.dtype = PST_F32,
-                                  .n = p->n,
-                                  .to = to,
-                                  .from = from,
-                                  .n_from = PST_COUNT(from),
-                                  .number = is_first ? 1 : 1 - decay,
-                                  .pool = d->pool,
-                                  .isa = pst_cpu_isa()};
-
-    d->mem.device->run(&d->mem, d->ema, &task);
-}
-
 /* Returns the factor of the gradients of parameters with these options, which
  * clips them and divides them by the loss scale. That is a power of two, so the
  * result is that of two factors. */
@@ -87,16 +67,43 @@ struct param_update {
     const struct pst_rank_param *p;
     const struct pst_optim_options *options;
     const struct pst_update *numbers;
+    bool is_bf16;        /* the parameter is */
     unsigned char *work; /* scratch; NULL: none */
     void *words;         /* counter of elements not updated */
 };
 
-/* The `microbatch` of state 0 in keys of random numbers: larger than that of
- * any microbatch, so that no operator of a step has the same stream. */
+/* Moves the average of n elements, from element i of this rank's on, towards
+ * their new values. The first update of a run sets it. */
+static void update_average(const struct param_update *u, float *values,
+                           int64_t i, int64_t n)
+{
+    const struct pst_rank_param *p = u->p;
+    float *const to =
+        (float *)(void *)pst_rank_at(u->d, p->state[PST_OPTIM_EMA]) + i;
+    void *const from[] = {values, to};
+    const struct pst_task task = {
+        .dtype = PST_F32,
+        .n = n,
+        .to = to,
+        .from = from,
+        .n_from = PST_COUNT(from),
+        .number = *u->role->updates == 0 ? 1 : 1 - u->options->ema,
+        .pool = u->d->pool,
+        .isa = pst_cpu_isa()};
+
+    u->d->mem.device->run(&u->d->mem, u->d->ema, &task);
+}
+
+/* Number, among those of states, of the random numbers that round a bf16
+ * parameter. */
+#define VALUE PST_OPTIM_ALL_STATES
+
+/* Added to the number of a state as the `microbatch` of its keys: larger than
+ * that of any microbatch, so no operator of a step has the same stream. */
 #define ROUNDING 0x80000000u
 
-/* Writes the random numbers that round state k from element `first` of the
- * parameter on to the scratch. They do not depend on the cut. */
+/* Writes the random numbers that round state k, or VALUE, from element `first`
+ * of the parameter on to the scratch. They do not depend on the cut. */
 static void draw_numbers(const struct param_update *u, unsigned k,
                          int64_t first)
 {
@@ -141,6 +148,27 @@ static void convert_state(const struct param_update *u, pst_task_fn fn,
     u->d->mem.device->run(&u->d->mem, fn, &task);
 }
 
+/* Converts bf16 elements of the parameter to f32 (task unpack) or back (pack,
+ * rounded stochastically). */
+static void convert_value(const struct param_update *u, pst_task_fn fn,
+                          int64_t i, int64_t n, void *f32)
+{
+    const bool packs = fn == u->d->pack;
+    uint16_t *at = (uint16_t *)(void *)pst_rank_at(u->d, u->p->own_data) + i;
+    void *from[] = {packs ? f32 : at, u->work};
+    const struct pst_task task = {.dtype = PST_BF16,
+                                  .n = n,
+                                  .to = packs ? (void *)at : f32,
+                                  .from = from,
+                                  .n_from = PST_COUNT(from),
+                                  .pool = u->d->pool,
+                                  .isa = pst_cpu_isa()};
+
+    if (packs)
+        draw_numbers(u, VALUE, u->p->begin + i);
+    u->d->mem.device->run(&u->d->mem, fn, &task);
+}
+
 /* Updates n elements from element i of this rank's on. */
 static void update_elements(const struct param_update *u, int64_t i, int64_t n)
 {
@@ -148,22 +176,28 @@ static void update_elements(const struct param_update *u, int64_t i, int64_t n)
     const bool whole = pst_role_is_whole(u->role, index);
     float *f32 = (float *)(void *)(u->work + PST_OPTIM_DRAW);
     float *packed[PST_OPTIM_MAX_STATES] = {NULL};
+    float *const values =
+        u->is_bf16 ? f32
+                   : (float *)(void *)pst_rank_at(u->d, u->p->own_data) + i;
     void *from[3 + PST_OPTIM_MAX_STATES] = {
         (float *)(void *)pst_rank_at(u->d, u->p->own_grad) + i,
         [1 + PST_OPTIM_MAX_STATES] = whole ? u->work : NULL,
         [2 + PST_OPTIM_MAX_STATES] = u->words};
-    const struct pst_task task = {
-        .dtype = PST_F32,
-        .n = n,
-        .to = (float *)(void *)pst_rank_at(u->d, u->p->own_data) + i,
-        .from = from,
-        .n_from = PST_COUNT(from),
-        .number = (double)index + 1,
-        .meta = whole ? meta_of(u->role, u->p) : NULL,
-        .update = u->numbers,
-        .pool = u->d->pool,
-        .isa = pst_cpu_isa()};
+    const struct pst_task task = {.dtype = PST_F32,
+                                  .n = n,
+                                  .to = values,
+                                  .from = from,
+                                  .n_from = PST_COUNT(from),
+                                  .number = (double)index + 1,
+                                  .meta = whole ? meta_of(u->role, u->p) : NULL,
+                                  .update = u->numbers,
+                                  .pool = u->d->pool,
+                                  .isa = pst_cpu_isa()};
 
+    if (u->is_bf16) {
+        f32 += n;
+        convert_value(u, u->d->unpack, i, n, values);
+    }
     for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++) {
         if (u->p->state[k] == 0)
             continue;
@@ -179,13 +213,19 @@ static void update_elements(const struct param_update *u, int64_t i, int64_t n)
     for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
         if (packed[k] != NULL)
             convert_state(u, u->d->pack, k, i, n, packed[k]);
+    if (u->is_bf16) {
+        convert_value(u, u->d->pack, i, n, values);
+        convert_value(u, u->d->unpack, i, n, values);
+    }
+    if (u->p->state[PST_OPTIM_EMA] != 0)
+        update_average(u, values, i, n);
 }
 
-/* With states that are not f32, as many elements at a time as there is scratch
- * for. */
+/* With states or values that are not f32, as many elements at a time as there
+ * is scratch for. */
 static void update_param(const struct param_update *u)
 {
-    const bool is_f32 = u->options->store == PST_STORE_F32;
+    const bool is_f32 = u->options->store == PST_STORE_F32 && !u->is_bf16;
     const int64_t most = is_f32 ? u->p->n : PST_OPTIM_PIECE;
 
     for (int64_t i = 0; i < u->p->n; i += most)
@@ -226,9 +266,8 @@ void pst_update_apply(const struct pst_rank_role *role,
             numbers = pst_optim_update(u.options->row, u.options, updates,
                                        since, scale_of(role, u.options, norms));
         }
+        u.is_bf16 = meta_of(role, p)->dtype == PST_BF16;
         update_param(&u);
-        if (p->state[PST_OPTIM_EMA] != 0)
-            update_average(d, p, u.options->ema, updates == 0);
     }
 }
 

@@ -6,6 +6,8 @@
  */
 #include "stages/run/rank/step/sums/reduce.h"
 
+#include "stages/graph/low.h"
+
 #include "stages/layout/layout.h"
 #include "stages/layout/params/owners.h"
 
@@ -165,7 +167,8 @@ static void sum_parts(struct pst_reductions *r,
                       int64_t n)
 {
     void *parts[PST_MAX_SHARED_STAGES];
-    const struct pst_task task = {.dtype = x->o.param->meta.dtype,
+    const struct pst_task task = {.dtype =
+                                      pst_dtype_of_grad(x->o.param->meta.dtype),
                                   .n = n,
                                   .to = x->sum + (size_t)begin * x->o.item,
                                   .from = parts,
