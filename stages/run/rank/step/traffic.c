@@ -42,12 +42,18 @@ static enum pst_status report_failure(const struct pst_traffic *t,
                                       const struct pst_message *m,
                                       enum pst_status status)
 {
+    const struct pst_device *device = t->mem->device;
+    const char *why = status == PST_ERR_DEVICE && device->failure != NULL
+                          ? device->failure(t->mem)
+                          : NULL;
+
     if (status == PST_ERR_DEVICE)
         return pst_diag_set(t->diag, PST_E_RUN_DEVICE,
                             "rank %u: the device %s has failed before a "
-                            "message %s rank %u",
-                            t->rank, t->mem->device->name,
-                            m->send ? "to" : "from", m->peer);
+                            "message %s rank %u%s%s",
+                            t->rank, device->name, m->send ? "to" : "from",
+                            m->peer, why != NULL ? ": " : "",
+                            why != NULL ? why : "");
     if (status == PST_ERR_DAMAGED)
         return pst_diag_set(t->diag, PST_E_RUN_MESSAGE_DAMAGED,
                             "rank %u: checksum mismatch (CRC32C) in a message "
