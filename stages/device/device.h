@@ -129,6 +129,29 @@ struct pst_device_info {
     unsigned number;     /* count of such devices that this process sees */
 };
 
+/*
+ * Work of COMPUTE that is recorded once and then replayed by one call, with the
+ * same addresses and numbers each time: a CUDA graph. Numbers that change from
+ * step to step are not recorded, except the step's number by which kernels with
+ * PST_K_REPLAYS draw random numbers.
+ */
+struct pst_recorder {
+    /* Until `end`, zero, launch, run and copies within the memory record their
+     * work and do not execute it. Other functions of the device must not be
+     * called. */
+    void (*begin)(struct pst_device_memory *mem);
+    /* Returns an owned recording with `nodes` kernels and copies, or NULL if
+     * the work cannot be recorded: nothing was executed, and *ret_why, valid
+     * until the next call, says why ("cuStreamEndCapture: ..."). */
+    void *(*end)(struct pst_device_memory *mem, uint64_t *ret_nodes,
+                 const char **ret_why);
+    /* Enqueues the recorded work on COMPUTE. step: as in struct pst_rng_key. */
+    void (*replay)(struct pst_device_memory *mem, void *recording,
+                   uint64_t step);
+    /* Frees a recording, before the memory is closed; NULL is accepted. */
+    void (*free)(struct pst_device_memory *mem, void *recording);
+};
+
 struct pst_device {
     const char *name;
     enum pst_space space;
@@ -193,6 +216,7 @@ struct pst_device {
                                       struct pst_call *call, enum pst_isa isa);
     const struct pst_task_row *tasks;
     unsigned n_tasks;
+    const struct pst_recorder *recorder; /* NULL: it records nothing */
 };
 
 /* The CPU (stages/ops/cpu/), which is the default device of engines. */

@@ -5,10 +5,19 @@
  * far as events allow. Device memory is accessible only while a kernel or copy
  * runs, so that an access by the host crashes.
  *
- * PENSTOCK_TEST_CUDA=SEED[:CALL]: the seed determines the order of work; call
- * number CALL and all later ones that can fail do fail.
- * PENSTOCK_TEST_CUDA_MIB: size of the device memory in MiB; default 4096.
- * PENSTOCK_TEST_CUDA_OPEN: device memory is always accessible, which is faster.
+ * In the environment:
+ *
+ * - PENSTOCK_TEST_CUDA=SEED[:CALL]: the seed determines the order of work; call
+ *   number CALL and all later ones that can fail do fail.
+ * - PENSTOCK_TEST_CUDA_COUNT=FILE: the process writes how often each function
+ *   was called there when it ends.
+ * - PENSTOCK_TEST_CUDA_DEVICES: number of devices, 8 at most; default 2.
+ * - PENSTOCK_TEST_CUDA_EMPTY: kernels do nothing, and launches take no time; to
+ *   measure what the host does.
+ * - PENSTOCK_TEST_CUDA_GRAPH=FUNCTION: that function of graphs fails.
+ * - PENSTOCK_TEST_CUDA_MIB: memory of a device in MiB; default 4096.
+ * - PENSTOCK_TEST_CUDA_OPEN: device memory is always accessible, for speed.
+ * - PENSTOCK_TEST_CUDA_PEERS=0: no device can access the memory of another.
  */
 #include "tests/cuda/driver.h"
 #include "tests/cuda/emulate.h"
@@ -30,8 +39,11 @@ enum {
     INVALID = 1,
     NO_MEMORY = 2,
     NOT_FOUND = 500,
+    PEERS_ALREADY = 704,
     NOT_READY = 600,
-    LOST = 700
+    LOST = 700,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901
 };
 
 namespace
@@ -48,17 +60,35 @@ struct work {
     uint64_t number;
 };
 
+/* Work of a captured stream, with the arguments that it had. */
+struct graph {
+    std::vector<std::function<void()>> nodes;
+};
+
 struct stream {
     std::deque<work> queue;
+    int device;
+    graph *captured = NULL; /* what is recorded in place of the queue */
+    bool invalid = false;   /* the capture has failed */
 };
 
 std::mutex lock;
 std::vector<stream *> streams;
-std::map<uint64_t, size_t> allocated;
+struct block {
+    size_t size;
+    int device;
+};
+
+enum { MOST_DEVICES = 8 };
+std::map<uint64_t, block> allocated;
 std::map<void *, unsigned> shared_of; /* what cuFuncSetAttribute allows */
 uint64_t random_state = 1, fail_at = 0, calls = 0;
-size_t memory = (size_t)4096 << 20, used = 0;
-bool lost = false, open_memory = false;
+size_t memory = (size_t)4096 << 20, used[MOST_DEVICES];
+bool lost = false, open_memory = false, empty = false, no_peers = false;
+int n_devices = 2;
+char contexts[MOST_DEVICES];
+bool peers[MOST_DEVICES][MOST_DEVICES]; /* may access the other's memory */
+thread_local int current = -1; /* device of the current context; -1: none */
 
 double now()
 {
@@ -74,10 +104,34 @@ unsigned draw(unsigned n)
     return (unsigned)(random_state >> 33) % n;
 }
 
+/* Calls by function, written at the end of the process. */
+struct counts {
+    std::map<std::string, unsigned long> calls;
+    std::string path;
+
+    ~counts()
+    {
+        FILE *file = path.empty() ? NULL : fopen(path.c_str(), "w");
+
+        for (const auto &c : calls)
+            if (file != NULL)
+                fprintf(file, "%lu %s\n", c.second, c.first.c_str());
+        if (file != NULL)
+            fclose(file);
+    }
+} counted;
+
+void count(const char *function)
+{
+    if (!counted.path.empty())
+        counted.calls[function]++;
+}
+
 /* Counts a call that can fail; true if it fails, as all later ones do. */
-bool fails()
+bool fails(const char *function)
 {
     calls++;
+    count(function);
     lost |= fail_at != 0 && calls >= fail_at;
     return lost;
 }
@@ -87,8 +141,26 @@ void protect(int how)
     if (open_memory)
         return;
     for (const auto &a : allocated)
-        if (mprotect((void *)(uintptr_t)a.first, a.second, how) != 0)
+        if (mprotect((void *)(uintptr_t)a.first, a.second.size, how) != 0)
             abort();
+}
+
+/* True if the bytes are in one block of the device's memory. */
+bool is_in(uint64_t at, size_t size, int device)
+{
+    auto after = allocated.upper_bound(at);
+
+    if (after == allocated.begin())
+        return false;
+    --after;
+    return after->second.device == device &&
+           at + size <= after->first + after->second.size;
+}
+
+/* True if the stream belongs to the current context. */
+bool is_current(const void *s)
+{
+    return ((const stream *)s)->device == current;
 }
 
 bool runnable(const stream *s)
@@ -134,9 +206,30 @@ void give(void *s, work w)
         ;
 }
 
+/* Enqueues or, if the stream is captured, records. */
 void give(void *s, std::function<void()> run)
 {
-    give(s, work{std::move(run), NULL, 0});
+    if (((stream *)s)->captured != NULL)
+        ((stream *)s)->captured->nodes.push_back(std::move(run));
+    else
+        give(s, work{std::move(run), NULL, 0});
+}
+
+/* A call that a stream does not permit while it is captured: the capture has
+ * failed. Returns false if the stream is not captured. */
+bool spoils(void *s)
+{
+    if (((stream *)s)->captured != NULL)
+        ((stream *)s)->invalid = true;
+    return ((stream *)s)->captured != NULL;
+}
+
+/* True if PENSTOCK_TEST_CUDA_GRAPH names the function. */
+bool graph_fails(const char *function)
+{
+    const char *name = getenv("PENSTOCK_TEST_CUDA_GRAPH");
+
+    return name != NULL && strcmp(name, function) == 0;
 }
 
 } // namespace
@@ -145,7 +238,7 @@ bool driver_enqueue(void *stream, std::function<void()> run)
 {
     std::lock_guard<std::mutex> guard(lock);
 
-    if (fails())
+    if (fails(__func__))
         return false;
     give(stream, std::move(run));
     return true;
@@ -153,10 +246,12 @@ bool driver_enqueue(void *stream, std::function<void()> run)
 
 #define GUARD                                                                  \
     std::lock_guard<std::mutex> guard(lock);                                   \
-    if (fails())                                                               \
+    if (fails(__func__))                                                       \
     return LOST
 
 extern "C" {
+
+unsigned long driver_peer_copies; /* calls of cuMemcpyPeerAsync; for tests */
 
 int cuInit(unsigned)
 {
@@ -165,6 +260,15 @@ int cuInit(unsigned)
     char *rest = NULL;
 
     open_memory = getenv("PENSTOCK_TEST_CUDA_OPEN") != NULL;
+    empty = getenv("PENSTOCK_TEST_CUDA_EMPTY") != NULL;
+    if (getenv("PENSTOCK_TEST_CUDA_COUNT") != NULL)
+        counted.path = getenv("PENSTOCK_TEST_CUDA_COUNT");
+    if (getenv("PENSTOCK_TEST_CUDA_DEVICES") != NULL)
+        n_devices =
+            std::max(1, std::min((int)MOST_DEVICES,
+                                 atoi(getenv("PENSTOCK_TEST_CUDA_DEVICES"))));
+    if (getenv("PENSTOCK_TEST_CUDA_PEERS") != NULL)
+        no_peers = atoi(getenv("PENSTOCK_TEST_CUDA_PEERS")) == 0;
     if (words != NULL)
         random_state = strtoull(words, &rest, 10);
     if (rest != NULL && *rest == ':')
@@ -182,10 +286,13 @@ int cuDriverGetVersion(int *version)
 
 int cuGetErrorName(int error, const char **name)
 {
-    *name = error == NO_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : error == NOT_FOUND ? "CUDA_ERROR_NOT_FOUND"
-            : error == LOST      ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-                                 : "CUDA_ERROR_INVALID_VALUE";
+    *name =
+        error == NO_MEMORY             ? "CUDA_ERROR_OUT_OF_MEMORY"
+        : error == NOT_FOUND           ? "CUDA_ERROR_NOT_FOUND"
+        : error == LOST                ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+        : error == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+        : error == CAPTURE_INVALIDATED ? "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+                                       : "CUDA_ERROR_INVALID_VALUE";
     return OK;
 }
 
@@ -198,7 +305,7 @@ int cuGetErrorString(int error, const char **text)
 
 int cuDeviceGetCount(int *count)
 {
-    *count = 2;
+    *count = n_devices;
     return OK;
 }
 
@@ -222,8 +329,6 @@ int cuDeviceGetAttribute(int *value, int attribute, int)
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    static char contexts[2];
-
     *context = &contexts[device];
     return OK;
 }
@@ -233,8 +338,31 @@ int cuDevicePrimaryCtxRelease_v2(int)
     return OK;
 }
 
-int cuCtxSetCurrent(void *)
+int cuCtxSetCurrent(void *context)
 {
+    std::lock_guard<std::mutex> guard(lock);
+
+    count(__func__);
+    current = context == NULL ? -1 : (int)((char *)context - contexts);
+    return OK;
+}
+
+int cuDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = !no_peers && device != peer;
+    return OK;
+}
+
+int cuCtxEnablePeerAccess(void *context, unsigned)
+{
+    const int peer = (int)((char *)context - contexts);
+
+    GUARD;
+    if (no_peers || current < 0 || peer == current)
+        return INVALID;
+    if (peers[current][peer])
+        return PEERS_ALREADY;
+    peers[current][peer] = true;
     return OK;
 }
 
@@ -242,7 +370,9 @@ int cuMemGetInfo_v2(size_t *unused, size_t *total)
 {
     std::lock_guard<std::mutex> guard(lock);
 
-    *unused = memory - used;
+    if (current < 0)
+        return INVALID;
+    *unused = memory - used[current];
     *total = memory;
     return OK;
 }
@@ -252,16 +382,18 @@ int cuMemAlloc_v2(uint64_t *at, size_t size)
     void *p;
 
     GUARD;
+    if (current < 0)
+        return INVALID;
     size = (size + 4095) / 4096 * 4096;
-    if (size > memory - used)
+    if (size > memory - used[current])
         return NO_MEMORY;
     p = mmap(NULL, size, open_memory ? PROT_READ | PROT_WRITE : PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NO_MEMORY;
-    used += size;
+    used[current] += size;
     *at = (uintptr_t)p;
-    allocated[*at] = size;
+    allocated[*at] = block{size, current};
     return OK;
 }
 
@@ -269,8 +401,8 @@ int cuMemFree_v2(uint64_t at)
 {
     std::lock_guard<std::mutex> guard(lock);
 
-    munmap((void *)(uintptr_t)at, allocated[at]);
-    used -= allocated[at];
+    munmap((void *)(uintptr_t)at, allocated[at].size);
+    used[allocated[at].device] -= allocated[at].size;
     allocated.erase(at);
     return OK;
 }
@@ -278,6 +410,8 @@ int cuMemFree_v2(uint64_t at)
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *s)
 {
     GUARD;
+    if (!is_current(s) || !is_in(to, size, current))
+        return INVALID;
     give(s, [=] { memcpy((void *)(uintptr_t)to, from, size); });
     return OK;
 }
@@ -285,6 +419,8 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *s)
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *s)
 {
     GUARD;
+    if (!is_current(s) || !is_in(from, size, current))
+        return INVALID;
     give(s, [=] { memcpy(to, (const void *)(uintptr_t)from, size); });
     return OK;
 }
@@ -292,6 +428,26 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *s)
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *s)
 {
     GUARD;
+    if (!is_current(s) || !is_in(to, size, current) ||
+        !is_in(from, size, current))
+        return INVALID;
+    give(s, [=] {
+        memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+    });
+    return OK;
+}
+
+int cuMemcpyPeerAsync(uint64_t to, void *to_context, uint64_t from,
+                      void *from_context, size_t size, void *s)
+{
+    const int a = (int)((char *)to_context - contexts);
+    const int b = (int)((char *)from_context - contexts);
+
+    GUARD;
+    if (!is_current(s) || a != current || !is_in(to, size, a) ||
+        !is_in(from, size, b) || !peers[a][b])
+        return INVALID;
+    driver_peer_copies++;
     give(s, [=] {
         memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
     });
@@ -305,10 +461,23 @@ int cuMemsetD8Async(uint64_t at, unsigned char byte, size_t size, void *s)
     return OK;
 }
 
+int cuMemsetD32Async(uint64_t at, unsigned word, size_t n, void *s)
+{
+    GUARD;
+    give(s, [=] {
+        for (size_t i = 0; i < n; i++)
+            ((uint32_t *)(uintptr_t)at)[i] = word;
+    });
+    return OK;
+}
+
 int cuStreamCreate(void **s, unsigned)
 {
     GUARD;
+    if (current < 0)
+        return INVALID;
     streams.push_back(new stream);
+    streams.back()->device = current;
     *s = streams.back();
     return OK;
 }
@@ -325,6 +494,8 @@ int cuStreamDestroy_v2(void *s)
 int cuStreamSynchronize(void *s)
 {
     GUARD;
+    if (spoils(s))
+        return CAPTURE_UNSUPPORTED;
     while (!((stream *)s)->queue.empty())
         if (!run_some())
             abort(); /* a stream waits for an event that nobody records */
@@ -334,6 +505,8 @@ int cuStreamSynchronize(void *s)
 int cuStreamWaitEvent(void *s, void *e, unsigned)
 {
     GUARD;
+    if (spoils(s))
+        return CAPTURE_UNSUPPORTED;
     give(s, work{nullptr, (event *)e, ((event *)e)->given});
     return OK;
 }
@@ -362,6 +535,8 @@ int cuEventRecord(void *e, void *s)
     event *at = (event *)e;
 
     GUARD;
+    if (spoils(s))
+        return CAPTURE_UNSUPPORTED;
     const uint64_t number = ++at->given;
     give(s, [=] {
         at->passed = std::max(at->passed, number);
@@ -432,15 +607,95 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y,
     const auto *kernel = (const struct emu_kernel *)function;
 
     GUARD;
-    if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_y > 65535 ||
-        grid_z > 65535 || block_x * block_y * block_z > 1024 ||
+    if (!is_current(s) || grid_x == 0 || grid_y == 0 || grid_z == 0 ||
+        grid_y > 65535 || grid_z > 65535 ||
+        block_x * block_y * block_z > 1024 ||
         shared > (shared_of.count(function) ? shared_of[function] : 48 << 10))
         return INVALID;
+    if (empty && ((stream *)s)->captured == NULL)
+        return OK;
     const std::string copy((const char *)params[0], kernel->size);
     give(s, [=] {
         emu_launch(kernel, copy.data(), {grid_x, grid_y, grid_z},
                    {block_x, block_y, block_z}, shared);
     });
+    return OK;
+}
+
+int cuStreamBeginCapture_v2(void *s, int mode)
+{
+    stream *to = (stream *)s;
+
+    GUARD;
+    if (mode != 2 || to->captured != NULL ||
+        graph_fails("cuStreamBeginCapture"))
+        return INVALID;
+    to->captured = new graph;
+    to->invalid = false;
+    return OK;
+}
+
+int cuStreamEndCapture(void *s, void **ret)
+{
+    stream *from = (stream *)s;
+    graph *g = from->captured;
+
+    GUARD;
+    if (g == NULL)
+        return INVALID;
+    from->captured = NULL;
+    *ret = NULL;
+    if (from->invalid || graph_fails("cuStreamEndCapture")) {
+        delete g;
+        return CAPTURE_INVALIDATED;
+    }
+    *ret = g;
+    return OK;
+}
+
+int cuGraphGetNodes(void *g, void **, size_t *n)
+{
+    GUARD;
+    *n = ((graph *)g)->nodes.size();
+    return OK;
+}
+
+int cuGraphInstantiateWithFlags(void **instance, void *g, unsigned long long)
+{
+    GUARD;
+    if (graph_fails("cuGraphInstantiateWithFlags"))
+        return NO_MEMORY;
+    *instance = new graph(*(graph *)g);
+    return OK;
+}
+
+int cuGraphLaunch(void *instance, void *s)
+{
+    GUARD;
+    if (graph_fails("cuGraphLaunch"))
+        return INVALID;
+    if (spoils(s))
+        return CAPTURE_UNSUPPORTED;
+    if (empty)
+        return OK;
+    for (const auto &node : ((graph *)instance)->nodes)
+        give(s, node);
+    return OK;
+}
+
+int cuGraphDestroy(void *g)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    delete (graph *)g;
+    return OK;
+}
+
+int cuGraphExecDestroy(void *instance)
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    delete (graph *)instance;
     return OK;
 }
 

@@ -26,6 +26,14 @@ struct pst_cuda_queue {
 
 #define PST_CUDA_MODULES 4 /* maximum number of modules of a context */
 
+/* The recording that is being made (graph.c). */
+struct pst_cuda_capture {
+    bool on;
+    bool begun;     /* the stream of COMPUTE is captured */
+    bool uses_step; /* a recorded kernel reads the step's number */
+    char why[256];  /* why the work cannot be recorded; "": it can */
+};
+
 struct pst_cuda_context {
     const struct pst_cuda_driver *driver;
     void *context;
@@ -35,13 +43,17 @@ struct pst_cuda_context {
     struct pst_cuda_clock *clock;
     struct pst_cuda_products *products; /* NULL: without cuBLASLt (multiply.h)
                                          */
-    void *modules[PST_CUDA_MODULES]; /* loaded modules, which contain the
-                                        kernels */
+    void *modules[PST_CUDA_MODULES];    /* loaded modules, which contain the
+                                           kernels */
     void **functions;    /* kernels, in the order of pst_cuda_code.names */
     unsigned char *base; /* first byte of the device's memory */
     /* Address of PST_CUDA_SPARE bytes of device memory, for kernels that work
      * in two steps; used in the order of the queue COMPUTE. */
     uint64_t spare;
+    /* Address of the step's number, a uint64_t in device memory, from which
+     * kernels draw random numbers, and its value; UINT64_MAX: unknown. */
+    uint64_t step_at, step;
+    struct pst_cuda_capture capture;
     uint64_t on_host; /* calls that ran on the host so far */
     /* The host's image of the device memory, for kernels that run on the host;
      * it uses physical memory only where it is touched. */
@@ -79,14 +91,23 @@ enum pst_status pst_cuda_poll(struct pst_device_memory *mem,
                               const struct pst_event *event);
 double pst_cuda_time(struct pst_device_memory *mem,
                      const struct pst_event *event);
+extern const struct pst_recorder pst_cuda_recorder;
+/* Returns the address of the step's number in device memory, for a kernel that
+ * is launched next. It has the value `step` when that kernel runs; in a
+ * recording, that of the step which replays it. */
+const uint64_t *pst_cuda_step(struct pst_cuda_context *c, uint64_t step);
 const char *pst_cuda_failure(const struct pst_device_memory *mem);
 
-/* Makes the context current in this thread. Returns false after a failure; then
- * no more work is enqueued. */
+/* Makes the context current in this thread. Returns false after a failure, of
+ * the context or of what it records; then no more work is enqueued. */
 bool pst_cuda_enter(struct pst_cuda_context *c);
-/* Returns true if error is 0, else records it as the context's failure if it is
- * the first. what: the driver's function. */
+/* Returns true if error is 0, else notes the failure. what: the driver's
+ * function. */
 bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what);
+/* Notes a failure, if it is the first: of the context, or, while it records, of
+ * the recording only. error: other than 0. */
+void pst_cuda_fail(struct pst_cuda_context *c, int error, const char *what,
+                   const char *why);
 /* Waits for all work in COMPUTE. Returns false after a failure. */
 bool pst_cuda_sync(struct pst_cuda_context *c);
 

@@ -25,6 +25,9 @@ struct pst_cuda_driver {
 #define PST_CUDA_FUNCTION_SHARED 8
 /* CU_STREAM_NON_BLOCKING: the stream does not wait for the default stream. */
 #define PST_CUDA_STREAM_NO_DEFAULT 1
+/* CU_STREAM_CAPTURE_MODE_RELAXED: calls that are not recorded, such as queries
+ * of events, stay permitted while a stream is captured. */
+#define PST_CUDA_CAPTURE_RELAXED 2
 /* Lowest version of the driver, as cuDriverGetVersion returns it: 12.0, unless
  * nvcc's format of compiled kernels needs a later one
  * (stages/ops/cuda/meson.build). */

@@ -91,14 +91,28 @@ enum pst_status pst_cuda_probe(unsigned ordinal, struct pst_device_info *ret,
 
 /* --- errors --------------------------------------------------------------- */
 
+void pst_cuda_fail(struct pst_cuda_context *c, int error, const char *what,
+                   const char *why)
+{
+    if (c->capture.on) {
+        if (c->capture.why[0] == '\0')
+            (void)snprintf(c->capture.why, sizeof(c->capture.why), "%s: %s",
+                           what, why);
+        return;
+    }
+    if (c->failed != 0)
+        return;
+    c->failed = error;
+    (void)snprintf(c->failure, sizeof(c->failure), "%s: %s", what, why);
+}
+
 bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what)
 {
     char text[200];
 
-    if (error != 0 && c->failed == 0) {
-        c->failed = error;
+    if (error != 0) {
         pst_cuda_explain(c->driver, error, text, sizeof(text));
-        (void)snprintf(c->failure, sizeof(c->failure), "%s: %s", what, text);
+        pst_cuda_fail(c, error, what, text);
     }
     return error == 0;
 }
@@ -107,7 +121,7 @@ bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what)
  * memory, may have changed the current one of this thread. */
 bool pst_cuda_enter(struct pst_cuda_context *c)
 {
-    return c->failed == 0 &&
+    return c->failed == 0 && !(c->capture.on && c->capture.why[0] != '\0') &&
            pst_cuda_check(c, c->driver->context_set(c->context),
                           "cuCtxSetCurrent");
 }
@@ -121,6 +135,8 @@ const char *pst_cuda_failure(const struct pst_device_memory *mem)
 
 bool pst_cuda_sync(struct pst_cuda_context *c)
 {
+    if (c->capture.on)
+        pst_cuda_fail(c, 1, "the host", "a call waits for it");
     return pst_cuda_enter(c) &&
            pst_cuda_check(
                c, c->driver->stream_sync(c->queues[PST_QUEUE_COMPUTE].stream),
@@ -141,7 +157,9 @@ static enum pst_status alloc_arena(struct pst_cuda_context *c, unsigned ordinal,
         error = c->driver->alloc(&at, size);
     ret->base = (unsigned char *)(uintptr_t)at; // NOLINT
     if (error == 0)
-        error = c->driver->alloc(&c->spare, PST_CUDA_SPARE);
+        error = c->driver->alloc(&c->spare, PST_CUDA_SPARE + sizeof(uint64_t));
+    c->step_at = c->spare + PST_CUDA_SPARE;
+    c->step = UINT64_MAX;
     if (error != 0)
         return pst_diag_set(
             diag, PST_E_DEVICE_MEMORY,

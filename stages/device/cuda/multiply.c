@@ -2,7 +2,6 @@
 #include "stages/device/cuda/multiply.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,10 +50,7 @@ static const char *name_of(const struct pst_cublaslt *lt, int status)
 
 static void fail(struct pst_cuda_context *c, const char *what, const char *why)
 {
-    if (c->failed != 0)
-        return;
-    c->failed = -1;
-    (void)snprintf(c->failure, sizeof(c->failure), "%s: %s", what, why);
+    pst_cuda_fail(c, -1, what, why);
 }
 
 /* Returns true if the status is 0, else records the failure. */

@@ -92,6 +92,10 @@ enum pst_kernel_flags {
     PST_K_QUEUED = 32, /* run() enqueues on call->stream; operands are device
                           addresses */
     PST_K_COMPILES = 64, /* a library compiles code in the first calls */
+    /* reads the step's number from the device's memory, so that a recorded
+     * call of an operator with PST_OP_RANDOM can be replayed in another step
+     * (struct pst_recorder) */
+    PST_K_REPLAYS = 128,
 };
 
 #define PST_D(name) (1u << PST_##name) /* bit of a dtype mask */

@@ -105,6 +105,7 @@ const struct pst_device pst_device_cuda = {
     .wait = pst_cuda_wait,
     .poll = pst_cuda_poll,
     .failure = pst_cuda_failure,
+    .recorder = &pst_cuda_recorder,
     .time = pst_cuda_time,
     .kernels = pst_cuda_kernels,
     .fallback = &pst_device_cpu,
