@@ -73,13 +73,23 @@ struct pst_cuda_fault {
     uint32_t code, site, microbatch;
 };
 
+/* Computes a stream of random numbers (pst_rng_stream) from its key. The step's
+ * number is in device memory, so that the call can be replayed in another step.
+ */
+struct pst_cuda_stream {
+    uint32_t *to; /* 4 words */
+    const uint64_t *step;
+    uint64_t seed;
+    uint32_t microbatch, node;
+};
+
 /* Random choices (random.cuh): element i is dropped if 24 bits of number i of
- * the stream (pst_rng_stream) are below `limit`, just as if pst_rng_f32 were
- * below the probability. */
+ * the stream are below `limit`, just as if pst_rng_f32 were below the
+ * probability. */
 struct pst_cuda_chance {
-    uint32_t stream[4];
-    uint32_t limit; /* 0: never */
-    float kept;     /* factor of elements that are kept */
+    const uint32_t *stream; /* 4 words */
+    uint32_t limit;         /* 0: never */
+    float kept;             /* factor of elements that are kept */
 };
 
 /* Sets all elements of `to` to one value; wide: its bits. */

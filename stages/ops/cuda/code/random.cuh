@@ -4,13 +4,15 @@
 /* The counted random numbers of stages/base/rng.h. */
 #include "stages/ops/cuda/code/device.cuh"
 
-/* Returns word i % 4 of block i / 4 of Philox4x32-10. */
-PST_DEVICE uint32_t pst_random_word(const uint32_t *stream, uint64_t i)
-{
-    uint32_t c0 = (uint32_t)(i / 4), c1 = (uint32_t)(i / 4 >> 32);
-    uint32_t c2 = stream[2], c3 = stream[3];
-    uint32_t k0 = stream[0], k1 = stream[1];
+struct pst_random_block {
+    uint32_t words[4];
+};
 
+/* Computes a block of Philox4x32-10 of counter c under the key (k0, k1). */
+PST_DEVICE pst_random_block pst_random_philox(uint32_t c0, uint32_t c1,
+                                              uint32_t c2, uint32_t c3,
+                                              uint32_t k0, uint32_t k1)
+{
     for (int round = 0; round < 10; round++) {
         const uint64_t p0 = (uint64_t)0xD2511F53u * c0;
         const uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
@@ -22,7 +24,20 @@ PST_DEVICE uint32_t pst_random_word(const uint32_t *stream, uint64_t i)
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return i % 4 == 0 ? c0 : i % 4 == 1 ? c1 : i % 4 == 2 ? c2 : c3;
+    return {{c0, c1, c2, c3}};
+}
+
+/* Returns word i % 4 of block i / 4 of a stream. */
+PST_DEVICE uint32_t pst_random_word(const uint32_t *stream, uint64_t i)
+{
+    const pst_random_block b =
+        pst_random_philox((uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), stream[2],
+                          stream[3], stream[0], stream[1]);
+
+    return i % 4 == 0   ? b.words[0]
+           : i % 4 == 1 ? b.words[1]
+           : i % 4 == 2 ? b.words[2]
+                        : b.words[3];
 }
 
 /* Returns the factor of element i: 0 if it is dropped. */

@@ -1,6 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tasks of a step besides operators (stages/device/device.h). */
-#include "stages/ops/cuda/code/device.cuh"
+#include "stages/ops/cuda/code/random.cuh"
+
+PST_CUDA_KERNEL(pst_task_stream, struct pst_cuda_stream)
+{
+    PST_GRID_LOOP(i, 1)
+    {
+        const pst_random_block b = pst_random_philox(
+            (uint32_t)*p.step, (uint32_t)(*p.step >> 32), p.microbatch, p.node,
+            (uint32_t)p.seed, (uint32_t)(p.seed >> 32));
+
+        for (int k = 0; k < 4; k++)
+            p.to[k] = b.words[k];
+    }
+}
 
 PST_CUDA_KERNEL(pst_task_fill, struct pst_cuda_fill)
 {

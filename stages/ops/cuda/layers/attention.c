@@ -48,20 +48,28 @@ static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
 
 /* Returns the parameters of dropout: pst_rng_f32 is below the probability if
  * its 24 bits are below `limit`. */
-static struct pst_cuda_chance chance_of(const struct pst_sdpa *p)
+static struct pst_cuda_chance chance_of(struct pst_cuda_context *c,
+                                        const struct pst_sdpa *p)
 {
     struct pst_cuda_chance ret = {.kept = 1.0f};
+    struct pst_cuda_stream stream = {.seed = p->rng.seed,
+                                     .microbatch = p->rng.microbatch,
+                                     .node = p->rng.node};
 
     if (p->dropout <= 0.0)
         return ret;
-    pst_rng_stream(&p->rng, ret.stream);
+    stream.to = (uint32_t *)(uintptr_t)c->spare; // NOLINT
+    stream.step = pst_cuda_step(c, p->rng.step);
+    pst_cuda_launch_n(c, PST_FN_pst_task_stream, 1, &stream);
+    ret.stream = stream.to;
     ret.limit = (uint32_t)ceil(fmin(p->dropout, 1.0) * 0x1p24);
     if (p->dropout < 1.0)
         ret.kept = (float)(1.0 / (1.0 - p->dropout));
     return ret;
 }
 
-static struct pst_cuda_sdpa params_of(const struct pst_sdpa *p)
+static struct pst_cuda_sdpa params_of(const struct pst_call *c,
+                                      const struct pst_sdpa *p)
 {
     struct pst_cuda_sdpa ret = {.q = operand_of(&p->q),
                                 .k = operand_of(&p->k),
@@ -76,7 +84,7 @@ static struct pst_cuda_sdpa params_of(const struct pst_sdpa *p)
                                 .n_batch = p->n_batch,
                                 .causal = p->causal,
                                 .scale = (float)p->scale,
-                                .drop = chance_of(p)};
+                                .drop = chance_of(c->stream, p)};
 
     memcpy(ret.batch, p->batch, sizeof(ret.batch));
     if (p->mask.x != NULL)
@@ -106,7 +114,7 @@ static void forward_run(const struct pst_call *c)
     struct pst_sdpa of;
 
     pst_sdpa_describe(c, 0, &of);
-    p = params_of(&of);
+    p = params_of(c, &of);
     p.out = c->out[0].data;
     launch_tiles(c, ROWS, p.l, of.batches, &p);
 }
@@ -127,7 +135,7 @@ static void backward_run(const struct pst_call *c)
     struct pst_sdpa of;
 
     pst_sdpa_describe(c, 1, &of);
-    p = params_of(&of);
+    p = params_of(c, &of);
     p.stats = c->scratch;
     p.dq = c->out[0].data;
     p.dk = c->out[1].data;
@@ -177,20 +185,22 @@ static bool backward_supports(const struct pst_call *c)
 }
 
 static const struct pst_kernel forward_kernels[] = {
-    {"cuda_sdpa_f32", PST_ISA_ANY, PST_D(F32), PST_K_QUEUED | PST_K_STRIDED,
-     forward_supports, NULL, forward_run, 1e-5},
-    {"cuda_sdpa_16", PST_ISA_ANY, PST_D_16, PST_K_QUEUED | PST_K_STRIDED,
-     forward_supports, NULL, forward_run, 1e-5},
+    {"cuda_sdpa_f32", PST_ISA_ANY, PST_D(F32),
+     PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, forward_supports, NULL,
+     forward_run, 1e-5},
+    {"cuda_sdpa_16", PST_ISA_ANY, PST_D_16,
+     PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, forward_supports, NULL,
+     forward_run, 1e-5},
 };
 PST_CUDA_KERNELS(scaled_dot_product_attention, forward_kernels);
 
 static const struct pst_kernel backward_kernels[] = {
     {"cuda_sdpa_backward_f32", PST_ISA_ANY, PST_D(F32),
-     PST_K_QUEUED | PST_K_STRIDED, backward_supports, backward_scratch,
-     backward_run, 2e-5},
+     PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
+     backward_scratch, backward_run, 2e-5},
     {"cuda_sdpa_backward_16", PST_ISA_ANY, PST_D_16,
-     PST_K_QUEUED | PST_K_STRIDED, backward_supports, backward_scratch,
-     backward_run, 2e-5},
+     PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
+     backward_scratch, backward_run, 2e-5},
 };
 PST_CUDA_KERNELS(sdpa_backward, backward_kernels);
 PST_CUDA_KERNELS(sdpa_backward_mask, backward_kernels);
