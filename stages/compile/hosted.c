@@ -69,6 +69,26 @@ enum pst_status pst_hosted_add(struct pst_hosted_list *list,
     return PST_OK;
 }
 
+bool pst_hosted_can_record(const struct pst_exec_node *x)
+{
+    const unsigned flags = x->kernel->flags;
+
+    return (flags & PST_K_QUEUED) != 0 &&
+           ((x->node->op->flags & PST_OP_RANDOM) == 0 ||
+            (flags & PST_K_REPLAYS) != 0);
+}
+
+void pst_hosted_count(const struct pst_program *program, unsigned *ret_calls,
+                      unsigned *ret_recorded)
+{
+    *ret_calls = *ret_recorded = 0;
+    for (unsigned k = PST_LIST_F; k < PST_N_LISTS; k++)
+        for (unsigned i = 0; i < program->lists[k].n; i++)
+            *ret_recorded += pst_hosted_can_record(&program->lists[k].at[i]);
+    for (unsigned k = PST_LIST_F; k < PST_N_LISTS; k++)
+        *ret_calls += program->lists[k].n;
+}
+
 void pst_hosted_fini(struct pst_hosted_list *list)
 {
     pst_vec_fini(&list->all);

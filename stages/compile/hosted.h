@@ -28,6 +28,14 @@ struct pst_hosted_list {
 enum pst_status pst_hosted_add(struct pst_hosted_list *list,
                                const struct pst_program *program,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* True if a device that records calls (struct pst_recorder) can record this
+ * one: it has a kernel, which takes no number by value that changes from step
+ * to step. */
+bool pst_hosted_can_record(const struct pst_exec_node *x);
+/* Counts the calls of forward and backward of one microbatch, and those of them
+ * that can be recorded. */
+void pst_hosted_count(const struct pst_program *program, unsigned *ret_calls,
+                      unsigned *ret_recorded);
 /* Frees the list; {0} is accepted. */
 void pst_hosted_fini(struct pst_hosted_list *list);
 unsigned pst_hosted_calls(const struct pst_hosted_list *list);

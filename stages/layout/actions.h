@@ -15,7 +15,8 @@ struct pst_residency_event;
 struct pst_param_reduction;
 
 /* Operations of an action besides its messages, in order. Addresses are final
- * once the rank has started, so a step looks nothing up. */
+ * once the rank has started, so a step looks nothing up; recordings change in
+ * the first steps. */
 enum pst_instr_kind {
     PST_INSTR_FILL, /* fill a model input (pst_fill_fn) */
     /* set the loss gradient to the weight of the microbatch */
@@ -25,6 +26,22 @@ enum pst_instr_kind {
     PST_INSTR_BUCKET,
     PST_INSTR_COPY, /* copy a value within the rank */
 };
+/* Instructions that a device records in the second step and replays in later
+ * ones (struct pst_recorder in stages/device/device.h). */
+enum pst_recording_state {
+    PST_RECORDING_NEW,
+    PST_RECORDING_RAN, /* once without a recording, which loads kernels */
+    PST_RECORDING_MADE,
+    PST_RECORDING_REFUSED, /* the device could not record it */
+};
+struct pst_recording {
+    enum pst_recording_state state;
+    unsigned
+        n; /* number of instructions, from the one that has the recording */
+    void *handle;   /* of the device; owned */
+    uint64_t nodes; /* kernels and copies of the recording */
+};
+
 struct pst_instr {
     enum pst_instr_kind kind;
     enum pst_dtype dtype; /* SEED: dtype of the loss gradient */
@@ -42,6 +59,7 @@ struct pst_instr {
     /* FILL; COPY: bytes to copy; 0: copies elements by from_meta and to_meta */
     size_t bytes;
     const struct pst_meta *from_meta, *to_meta;
+    struct pst_recording *recording; /* it begins here; NULL: none does */
 };
 
 struct pst_rank_action {

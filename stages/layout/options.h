@@ -126,6 +126,7 @@ struct pst_exec_options {
     struct pst_flight *const *flights;
     bool overcommit; /* arenas may exceed the memory that is left */
     bool verify;     /* verify programs, as debug builds do */
+    bool no_graphs;  /* launch kernels one by one, without recordings */
 };
 
 /* Bytes of one rank's arena by use; the parts add up to arena. */

@@ -625,6 +625,12 @@ enum pst_status pst_engine_list_hosted(const struct pst_engine *engine,
     return status;
 }
 
+struct pst_recorded pst_engine_recorded(const struct pst_engine *engine,
+                                        unsigned local)
+{
+    return pst_rank_recorded(engine->ranks[local]);
+}
+
 void pst_engine_print_kernels(const struct pst_engine *engine,
                               struct pst_str *out)
 {

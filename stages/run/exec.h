@@ -73,6 +73,21 @@ struct pst_stash_totals {
 };
 struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
                                          unsigned local);
+/* Recordings of a rank's device (struct pst_recorder), for actions
+ * that compute or copy. */
+struct pst_recorded {
+    unsigned actions;  /* actions of a step */
+    unsigned replayed; /* those whose kernels and copies are all replayed */
+    unsigned partly;   /* those of which some are */
+    uint64_t nodes;    /* kernels and copies of a step that are replayed */
+    double seconds;    /* time of recording */
+    /* Why the first one that could not be recorded was not; "": there is none.
+     */
+    char why[256];
+};
+/* Returns what a local rank replays; all 0 if its device records nothing. */
+struct pst_recorded pst_engine_recorded(const struct pst_engine *engine,
+                                        unsigned local);
 /* Changes the numbers of the optimizer and its groups, such as learning rates,
  * to those of the options from the next step on. apply false: only checks.
  * PST_ERR_USAGE: other optimizer states would be needed. After an error nothing

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/bind.h"
 
+#include "stages/compile/hosted.h"
 #include "stages/compile/memplan.h"
 #include "stages/layout/memory/residency.h"
 #include "stages/run/rank/lend.h"
+#include "stages/run/rank/recordings.h"
 
 /* State while one action is bound. */
 struct binder {
@@ -120,8 +122,8 @@ static void add_fills(struct binder *b)
 
 /* Adds an instruction that runs kernels begin .. end - 1 of the list, if there
  * are any. */
-static void add_run(struct binder *b, const struct pst_exec_list *list,
-                    unsigned begin, unsigned end)
+static void add_part(struct binder *b, const struct pst_exec_list *list,
+                     unsigned begin, unsigned end)
 {
     struct pst_instr *instr =
         begin < end ? add_instr(b, PST_INSTR_KERNELS) : NULL;
@@ -131,6 +133,38 @@ static void add_run(struct binder *b, const struct pst_exec_list *list,
     instr->run = list;
     instr->begin = begin;
     instr->end = end;
+}
+
+/* True if the device records this rank's kernels. */
+static bool records(const struct binder *b)
+{
+    return b->binding->device->mem.device->recorder != NULL &&
+           !b->binding->role->options.no_graphs;
+}
+
+/* Adds instructions for kernels begin .. end - 1 of the list. If the device
+ * records, a kernel that cannot be recorded has one of its own. */
+static void add_run(struct binder *b, const struct pst_exec_list *list,
+                    unsigned begin, unsigned end)
+{
+    for (unsigned i = begin; i < end && records(b); i++)
+        if (!pst_hosted_can_record(&list->at[i])) {
+            add_part(b, list, begin, i);
+            add_part(b, list, i, i + 1);
+            begin = i + 1;
+        }
+    add_part(b, list, begin, end);
+}
+
+/* Returns the number of kernels that cannot be recorded. */
+static unsigned count_eager(const struct binder *b)
+{
+    unsigned n = 0;
+
+    for (int l = 0; l < PST_N_LISTS && records(b); l++)
+        for (unsigned i = 0; i < b->program->lists[l].n; i++)
+            n += !pst_hosted_can_record(&b->program->lists[l].at[i]);
+    return n;
 }
 
 /* Adds the kernels of the action's lists and, between them, the gathers and
@@ -450,7 +484,7 @@ static unsigned count_instrs(const struct binder *b,
     return (unsigned)(b->program->graph->inputs.n +
                       b->program->graph->outputs.n +
                       2 * b->binding->role->plan->outputs.n) +
-           2 * n + 3;
+           2 * n + 3 + 2 * count_eager(b);
 }
 
 static enum pst_status add_compute(struct binder *b)
@@ -515,7 +549,11 @@ static enum pst_status bind_action(struct binder *b)
         pst_arena_calloc(b->binding->heap, b->cap + 1, sizeof(*b->x->instrs));
     if (b->x->instrs == NULL)
         return pst_diag_nomem(b->binding->diag, b->cap * sizeof(*b->x->instrs));
-    return channel != NULL ? add_passages(b, channel) : add_compute(b);
+    status = channel != NULL ? add_passages(b, channel) : add_compute(b);
+    if (status == PST_OK && records(b) &&
+        !pst_recordings_bind(b->x, b->binding->heap))
+        status = pst_diag_nomem(b->binding->diag, sizeof(struct pst_recording));
+    return status;
 }
 
 enum pst_status pst_bind_instrs(const struct pst_binding *with)

@@ -3,6 +3,7 @@
 
 #include "stages/compile/hosted.h"
 #include "stages/run/rank/bind.h"
+#include "stages/run/rank/recordings.h"
 #include "stages/run/rank/whole.h"
 
 /* --- life ----------------------------------------------------------------- */
@@ -59,6 +60,8 @@ void pst_rank_free(struct pst_rank *r)
     if (r == NULL)
         return;
     pst_stash_close(&r->stash);
+    if (r->device != NULL)
+        pst_recordings_free(&r->plan.actions, &r->device->mem);
     pst_rank_plan_fini(&r->plan);
     pst_free(r);
 }
@@ -278,6 +281,14 @@ const struct pst_memory *pst_rank_memory(const struct pst_rank *r)
 struct pst_stash_totals pst_rank_stash(const struct pst_rank *r)
 {
     return r->stash.totals;
+}
+
+struct pst_recorded pst_rank_recorded(const struct pst_rank *r)
+{
+    struct pst_recorded ret = r->step.recorded;
+
+    pst_recordings_count(&r->plan.actions, &ret);
+    return ret;
 }
 
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r)

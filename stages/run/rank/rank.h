@@ -115,6 +115,8 @@ const struct pst_layout *pst_rank_layout(const struct pst_rank *r);
 const struct pst_memory *pst_rank_memory(const struct pst_rank *r);
 /* Returns the traffic of --stash in all steps so far; call between steps. */
 struct pst_stash_totals pst_rank_stash(const struct pst_rank *r);
+/* Returns what the rank replays; call between steps. */
+struct pst_recorded pst_rank_recorded(const struct pst_rank *r);
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r);
 /* Returns the times of the last steps. The newest step has no time of its
  * update before pst_rank_await. */

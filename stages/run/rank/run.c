@@ -42,7 +42,8 @@ static void make_progress(struct pst_rank *r)
     double now;
 
     pst_signs_count_progress(&r->signs);
-    if (pst_role_job_size(&r->plan.role) < 2)
+    /* Messages copy and record events, which must not be recorded. */
+    if (pst_role_job_size(&r->plan.role) < 2 || r->step.records)
         return;
     now = pst_now();
     if (now - r->step.last_progress < PROGRESS_EVERY)
@@ -251,6 +252,83 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
     }
 }
 
+static enum pst_status run_instr(struct pst_rank *r,
+                                 const struct pst_rank_action *x,
+                                 const struct pst_instr *instr)
+{
+    switch (instr->kind) {
+    case PST_INSTR_FILL:
+        fill_input(r, &x->a, instr);
+        return PST_OK;
+    case PST_INSTR_SEED:
+        seed_loss_grad(r, instr);
+        return PST_OK;
+    case PST_INSTR_KERNELS:
+        if (pst_stash_fault(&r->stash) == NULL)
+            run_kernels(r, &x->a, instr->run, instr->begin, instr->end,
+                        x->base);
+        return PST_OK;
+    case PST_INSTR_BUCKET:
+        return run_event(r, &x->a, instr->event);
+    default: /* COPY */
+        if (instr->from_meta != NULL)
+            copy_strided(r, instr);
+        else
+            r->device->mem.device->copy(&r->device->mem, PST_QUEUE_COMPUTE,
+                                        instr->to, instr->from, instr->bytes);
+        return PST_OK;
+    }
+}
+
+/* Records the recording that begins at the instruction. */
+static void make_recording(struct pst_rank *r, const struct pst_rank_action *x,
+                           const struct pst_instr *instr)
+{
+    const struct pst_recorder *recorder = r->device->mem.device->recorder;
+    struct pst_recorded *all = &r->step.recorded;
+    struct pst_recording *made = instr->recording;
+    const double begin = pst_now();
+    enum pst_status status = PST_OK;
+    const char *why = "";
+
+    recorder->begin(&r->device->mem);
+    r->step.records = true;
+    for (unsigned k = 0; k < made->n && status == PST_OK; k++)
+        status = run_instr(r, x, &instr[k]); /* kernels and copies: PST_OK */
+    r->step.records = false;
+    made->handle = recorder->end(&r->device->mem, &made->nodes, &why);
+    made->state =
+        made->handle != NULL ? PST_RECORDING_MADE : PST_RECORDING_REFUSED;
+    all->seconds += pst_now() - begin;
+    if (made->handle == NULL && all->why[0] == '\0')
+        (void)snprintf(all->why, sizeof(all->why), "%s", why);
+}
+
+/* Replays the recording that begins at the instruction, and records it first if
+ * it has run once. Returns false if its instructions have to run one by one: in
+ * steps that check each kernel, too. */
+static bool replay(struct pst_rank *r, const struct pst_rank_action *x,
+                   const struct pst_instr *instr)
+{
+    struct pst_recording *made = instr->recording;
+
+    if (pst_fault_is_set() || pst_stash_fault(&r->stash) != NULL ||
+        pst_trace_wants(&r->step.trace, &r->plan.role, &x->a))
+        return false;
+    if (made->state == PST_RECORDING_NEW) {
+        made->state = PST_RECORDING_RAN;
+        return false;
+    }
+    if (made->state == PST_RECORDING_RAN)
+        make_recording(r, x, instr);
+    if (made->state != PST_RECORDING_MADE)
+        return false;
+    r->device->mem.device->recorder->replay(&r->device->mem, made->handle,
+                                            r->step.number);
+    make_progress(r);
+    return true;
+}
+
 /* Runs the action's instructions from step.instr on. PST_AGAIN: it waits in the
  * middle of the action. */
 static enum pst_status run_instrs(struct pst_rank *r,
@@ -261,30 +339,10 @@ static enum pst_status run_instrs(struct pst_rank *r,
     for (; r->step.instr < x->n_instrs && status == PST_OK; r->step.instr++) {
         const struct pst_instr *instr = &x->instrs[r->step.instr];
 
-        switch (instr->kind) {
-        case PST_INSTR_FILL:
-            fill_input(r, &x->a, instr);
-            break;
-        case PST_INSTR_SEED:
-            seed_loss_grad(r, instr);
-            break;
-        case PST_INSTR_KERNELS:
-            if (pst_stash_fault(&r->stash) == NULL)
-                run_kernels(r, &x->a, instr->run, instr->begin, instr->end,
-                            x->base);
-            break;
-        case PST_INSTR_BUCKET:
-            status = run_event(r, &x->a, instr->event);
-            break;
-        case PST_INSTR_COPY:
-            if (instr->from_meta != NULL)
-                copy_strided(r, instr);
-            else
-                r->device->mem.device->copy(&r->device->mem, PST_QUEUE_COMPUTE,
-                                            instr->to, instr->from,
-                                            instr->bytes);
-            break;
-        }
+        if (instr->recording != NULL && replay(r, x, instr))
+            r->step.instr += instr->recording->n - 1;
+        else
+            status = run_instr(r, x, instr);
     }
     if (status != PST_OK) {
         r->step.instr--;

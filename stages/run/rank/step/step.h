@@ -55,6 +55,8 @@ struct pst_step {
     struct pst_timing *timings; /* times of the compute actions in this step */
     struct pst_timing prepare, optim;
     struct pst_ring_step *optim_of; /* the step that `optim` belongs to */
+    bool records;                   /* the device records what is launched */
+    struct pst_recorded recorded;
     /* end of the copy of the newest input from the host */
     struct pst_event filled;
 };

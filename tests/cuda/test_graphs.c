@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tests that steps replayed as CUDA graphs have the bits of steps whose kernels
+ * are launched one by one, on the emulated CUDA driver (driver.cpp). */
+#include <stdlib.h>
+
+#include "stages/ops/cuda/cuda.h"
+#include "tests/run/job.h"
+
+#define MORE 5 /* steps: one by one, recorded, replayed */
+
+struct outcome {
+    struct pst_dump *dump; /* of the last step, with the state after it */
+    double losses[MORE];
+    struct pst_recorded recorded; /* of all ranks together */
+};
+
+static void add_recorded(struct pst_recorded *to, const struct pst_recorded *r)
+{
+    to->actions += r->actions;
+    to->replayed += r->replayed;
+    to->partly += r->partly;
+    to->nodes += r->nodes;
+    to->seconds += r->seconds;
+    if (r->why[0] != '\0')
+        memcpy(to->why, r->why, sizeof(to->why));
+}
+
+static struct outcome run_net(unsigned stages, const char *schedule,
+                              const char *optimizer, bool no_graphs)
+{
+    struct pst_exec_options options =
+        net_options(schedule, stages, 4, optimizer);
+    struct outcome ret = {0};
+    struct job job;
+
+    options.device = &pst_device_cuda;
+    options.no_graphs = no_graphs;
+    options.optim.lr_schedule = PST_LR_COSINE;
+    options.optim.total_steps = 2 * MORE;
+    job_init_as(&job, stages, NET_TRANSMIT, &options);
+    for (unsigned s = 0; s < MORE; s++) {
+        run_steps(&job, s, s + 1);
+        ret.losses[s] = job.last.loss;
+    }
+    ret.dump = job_dump(&job);
+    for (unsigned k = 0; k < pst_engine_n_local(job.engine); k++) {
+        const struct pst_recorded r = pst_engine_recorded(job.engine, k);
+
+        add_recorded(&ret.recorded, &r);
+    }
+    job_fini(&job);
+    return ret;
+}
+
+static void assert_same(const struct outcome *a, const struct outcome *b)
+{
+    for (unsigned s = 0; s < MORE; s++)
+        assert_true(a->losses[s] == b->losses[s]);
+    assert_same_dump(a->dump, b->dump);
+}
+
+static void keeps_the_bits(void **state)
+{
+    static const struct {
+        unsigned stages;
+        const char *schedule, *optimizer;
+    } cases[] = {{1, "gpipe", "adamw"},
+                 {2, "1f1b", "sgd"},
+                 {3, "zb-h1", "adamw"},
+                 {4, "gpipe", "lion"}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct outcome on = run_net(cases[i].stages, cases[i].schedule,
+                                    cases[i].optimizer, false);
+        struct outcome off = run_net(cases[i].stages, cases[i].schedule,
+                                     cases[i].optimizer, true);
+
+        assert_same(&on, &off);
+        /* The dropout runs on the host, so its actions are split. */
+        assert_true(on.recorded.partly > 0 && on.recorded.nodes > 0);
+        assert_true(cases[i].stages == 1 || on.recorded.replayed > 0);
+        assert_string_equal(on.recorded.why, "");
+        assert_int_equal(off.recorded.nodes, 0);
+        assert_int_equal(off.recorded.replayed + off.recorded.partly, 0);
+        assert_int_equal(off.recorded.actions, on.recorded.actions);
+        pst_dump_free(on.dump);
+        pst_dump_free(off.dump);
+    }
+}
+
+/* Attention with dropout, whose random numbers differ from step to step, and
+ * nothing that runs on the host. */
+static const char attention[] =
+    "graph next_id=10 {\n"
+    "  input %x: f32[2, 8, 4]\n"
+    "  param %w \"a.weight\" grad: f32[4, 4]\n"
+    "  %h: f32[2, 8, 4] = aten.linear.default(%x, %w)  # a - F id=0\n"
+    "  %r: f32[2, 8, 4] = aten.scaled_dot_product_attention.default(%h, %h, "
+    "%h, None, 0.5, False)  # - - F id=1\n"
+    "  %loss: f32[] = aten.mean.default(%r)  # - - F id=2\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static struct outcome run_attention(bool no_graphs)
+{
+    static const char *const modules[] = {"a"};
+    struct pst_exec_options options = net_options("gpipe", 1, 2, "sgd");
+    struct pst_split_options split = {0};
+    struct outcome ret = {0};
+    struct job job = {0};
+    struct pst_diag *diag = &job.net.diag;
+
+    options.device = &pst_device_cuda;
+    options.no_graphs = no_graphs;
+    pst_diag_init(diag);
+    model_init(&job.net.model, attention, modules, PST_COUNT(modules));
+    assert_ok(pst_split(&job.net.model, &split, &job.net.plan, diag), diag);
+    job.data = net_data(&job.net);
+    assert_ok(pst_transport_self.open("1", &job.transport, diag), diag);
+    assert_ok(pst_engine_new(job.net.plan, job.transport, &options, &job.engine,
+                             diag),
+              diag);
+    for (unsigned s = 0; s < MORE; s++) {
+        assert_ok(job_step(&job, s), diag);
+        ret.losses[s] = job.last.loss;
+    }
+    ret.dump = job_dump(&job);
+    ret.recorded = pst_engine_recorded(job.engine, 0);
+    job_fini(&job);
+    return ret;
+}
+
+static void draws_by_step(void **state)
+{
+    struct outcome on = run_attention(false), off = run_attention(true);
+
+    (void)state;
+    assert_same(&on, &off);
+    assert_int_equal(on.recorded.replayed, on.recorded.actions);
+    assert_int_equal(on.recorded.actions, 4);
+    pst_dump_free(on.dump);
+    pst_dump_free(off.dump);
+}
+
+/* Work that cannot be recorded runs one by one, and the reason is named. */
+static void names_what_fails(void **state)
+{
+    static const char *const functions[] = {"cuStreamBeginCapture",
+                                            "cuStreamEndCapture",
+                                            "cuGraphInstantiateWithFlags"};
+    struct outcome off = run_net(2, "1f1b", "adamw", true);
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(functions); i++) {
+        struct outcome on;
+
+        setenv("PENSTOCK_TEST_CUDA_GRAPH", functions[i], 1);
+        on = run_net(2, "1f1b", "adamw", false);
+        unsetenv("PENSTOCK_TEST_CUDA_GRAPH");
+        assert_same(&on, &off);
+        assert_int_equal(on.recorded.nodes, 0);
+        if (strstr(on.recorded.why, functions[i]) != on.recorded.why ||
+            strstr(on.recorded.why, "CUDA_ERROR_") == NULL)
+            fail_msg("%s: %s", functions[i], on.recorded.why);
+        pst_dump_free(on.dump);
+    }
+    pst_dump_free(off.dump);
+}
+
+/* A graph that cannot be launched ends the step with the function's name. */
+static void reports_a_launch(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "adamw");
+    struct job job;
+
+    (void)state;
+    options.device = &pst_device_cuda;
+    job_init_as(&job, 2, 0, &options);
+    run_steps(&job, 0, 2);
+    setenv("PENSTOCK_TEST_CUDA_GRAPH", "cuGraphLaunch", 1);
+    assert_int_not_equal(job_step(&job, 2), PST_OK);
+    unsetenv("PENSTOCK_TEST_CUDA_GRAPH");
+    assert_non_null(strstr(job.net.diag.text, "cuGraphLaunch"));
+    job_fini(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_the_bits),
+        cmocka_unit_test(draws_by_step),
+        cmocka_unit_test(names_what_fails),
+        cmocka_unit_test(reports_a_launch),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
