@@ -223,6 +223,10 @@
       "restarts= checkpoint_step= delay_s= ranks= paused= undone= replaced=; " \
       "the job is started again, paused or not, without these changes of "     \
       "the model, by a replaced penstockd or not")                             \
+    X(GRAPHS, "graphs", "info",                                                \
+      "of_rank= actions= replayed= partly= kernels= record_s= why=; what of "  \
+      "a "                                                                     \
+      "step is replayed as CUDA graphs")                                       \
     X(LIBRARY, "library", "debug", "topic= text=")
 
 enum pstd_event {

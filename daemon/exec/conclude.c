@@ -216,6 +216,30 @@ static void emit_stash(struct pstd_session *s)
     }
 }
 
+/* Emits what each local rank replays, if its device records. */
+static void emit_graphs(struct pstd_session *s)
+{
+    const struct pstd_executor *w = s->w;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++) {
+        const struct pst_recorded r = pst_engine_recorded(w->engine, i);
+        struct pstd_note note;
+
+        if (w->device->recorder == NULL)
+            continue;
+        pstd_note_init(&note, PSTD_EVENT_GRAPHS);
+        pstd_note_int(&note, "of_rank", w->size == 1 ? i : w->rank);
+        pstd_note_int(&note, "actions", r.actions);
+        pstd_note_int(&note, "replayed", r.replayed);
+        pstd_note_int(&note, "partly", r.partly);
+        pstd_note_int(&note, "kernels", (int64_t)r.nodes);
+        pstd_note_real(&note, "record_s", r.seconds);
+        if (r.why[0] != '\0')
+            pstd_note_text(&note, "why", r.why);
+        pstd_mailbox_post(w->mailbox, &note, true);
+    }
+}
+
 /* Passes the result to the loop, which owns it from here on. */
 void pstd_session_emit_end(struct pstd_session *s)
 {
@@ -224,8 +248,10 @@ void pstd_session_emit_end(struct pstd_session *s)
 
     if (s->w->rank == 0)
         emit_waits(s);
-    if (s->w->engine != NULL)
+    if (s->w->engine != NULL) {
         emit_stash(s);
+        emit_graphs(s);
+    }
     pstd_note_init(&note, PSTD_EVENT_TRAIN_END);
     pstd_note_int(&note, "run", (int64_t)r->run);
     pstd_note_text(&note, "status", pst_status_name(r->diag.status));

@@ -44,6 +44,11 @@ def main():
                                   **nowhere).stdout)["ranks"][0]
         assert planned["device"] == "cuda", planned
         assert planned["hosted_calls"] > 0, planned
+        assert 0 < planned["replayed_kernels"] < planned["kernels"], planned
+        eager = json.loads(call("plan", "plan", "--device", "cuda", "--json",
+                                "--no-graphs", **nowhere).stdout)["ranks"][0]
+        assert eager["replayed_kernels"] == 0, eager
+        assert eager["kernels"] == planned["kernels"], eager
         op = re.search(r"[a-z]+\.\w+", planned["hosted_ops"])[0]
         said = call("plan", "plan", "--device", "cuda", **nowhere).stdout
         assert "rank 0 on cuda: on the host" in said and op in said, said
@@ -69,6 +74,15 @@ def main():
         for field in "calls", "bytes":
             assert f" {field}={planned['hosted_' + field]} " in lines[0], (
                 lines, planned)
+        # The log has what is replayed; a run of one step has no recording.
+        for more, least in ((), 1), (("--no-graphs",), 0):
+            call("run", "plan", "--transport", "self", "--data",
+                 "x.safetensors", "--steps", "4", "--device", "cuda",
+                 "--log-dir", "log3", *more)
+            with open(f"{folder}/log3/rank-0.log", encoding="utf-8") as file:
+                line = [x for x in file if " event=graphs " in x][-1]
+            kernels = int(re.search(r" kernels=(\d+)", line)[1])
+            assert kernels >= 1 if least else kernels == 0, line
         # The log and the errors name the library of matmuls.
         lines = [x for x in open(f"{folder}/log/rank-0.log", encoding="utf-8")
                  if " event=plan_loaded " in x]

@@ -399,6 +399,11 @@ static const struct pstd_option rows[] = {
          PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_EQUAL,
          "refuse a model with operators that the device has no kernel for; "
          "otherwise these run on the host"),
+    FLAG(
+        no_graphs, "no-graphs", PSTD_OPT_RANKS | PSTD_OPT_PLAN,
+        "launch each kernel of a GPU in each step; otherwise the kernels of an "
+        "action are recorded in the second step, and replayed as a CUDA graph "
+        "in later ones"),
     FLAG(verify_messages, "verify-messages", PSTD_OPT_RANKS | PSTD_OPT_EQUAL,
          "add a checksum (CRC32C) to messages between processes: a mismatch "
          "ends the job and names both ranks"),

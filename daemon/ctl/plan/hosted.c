@@ -11,6 +11,19 @@
 
 #define MIB (1024.0 * 1024.0)
 
+/* Counts the kernels of a stage, and those that the device replays. */
+static void add_kernels(const struct pst_program *program,
+                        const struct pst_exec_options *options,
+                        struct pstctl_hosted *ret)
+{
+    unsigned calls, recorded;
+
+    pst_hosted_count(program, &calls, &recorded);
+    ret->kernels += calls;
+    if (options->device->recorder != NULL && !options->no_graphs)
+        ret->replayed += recorded;
+}
+
 /* Adds the hosted calls of one stage. Names of operators are copied, since
  * they belong to the stage's program, which is freed here. */
 static enum pst_status add_stage(const struct pst_plan *plan, unsigned stage,
@@ -25,6 +38,8 @@ static enum pst_status add_stage(const struct pst_plan *plan, unsigned stage,
 
     if (status == PST_OK)
         status = pst_hosted_add(&list, program, diag);
+    if (status == PST_OK)
+        add_kernels(program, options, ret);
     if (status == PST_OK && list.all.n > 0) {
         ret->calls += pst_hosted_calls(&list);
         ret->bytes += pst_hosted_bytes(&list);
@@ -91,6 +106,11 @@ void pstctl_hosted_print(const struct pstctl_hosted *hosted, unsigned ranks)
 
         if (strcmp(h->device, pst_device_cpu.name) != 0)
             other = h->device;
+        if (strcmp(h->device, pst_device_cpu.name) != 0)
+            pstctl_printf(stdout,
+                          "rank %u on %s: %u of %u kernels of a microbatch are "
+                          "replayed as graphs\n",
+                          r, h->device, h->replayed, h->kernels);
         if (h->calls > 0)
             pstctl_printf(stdout,
                           "rank %u on %s: on the host, for lack of kernels: %u "
@@ -112,6 +132,9 @@ void pstctl_hosted_json(const struct pstctl_hosted *hosted, json_t *rank)
                               json_integer(hosted->calls));
     (void)json_object_set_new(rank, "hosted_bytes",
                               json_integer((json_int_t)hosted->bytes));
+    (void)json_object_set_new(rank, "kernels", json_integer(hosted->kernels));
+    (void)json_object_set_new(rank, "replayed_kernels",
+                              json_integer(hosted->replayed));
     (void)json_object_set_new(rank, "hosted_ops",
                               pstctl_json_text(pst_str_text(&hosted->ops)));
 }

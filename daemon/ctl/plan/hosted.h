@@ -2,7 +2,8 @@
 #ifndef PENSTOCK_DAEMON_CTL_PLAN_HOSTED_H
 #define PENSTOCK_DAEMON_CTL_PLAN_HOSTED_H
 /* `penstock plan --device`: predicts which calls the devices of ranks leave to
- * the host (stages/compile/hosted.h). Needs no such device. One thread. */
+ * the host, and which they replay (stages/compile/hosted.h). Needs no such
+ * device. One thread. */
 #include <jansson.h>
 
 #include "daemon/common/config.h"
@@ -13,6 +14,8 @@
 struct pstctl_hosted {
     const char *device; /* kind of the rank's device, such as "cuda" */
     unsigned calls;     /* number of hosted calls in one microbatch */
+    unsigned kernels;   /* number of all calls in one microbatch */
+    unsigned replayed;  /* those that the device replays from a recording */
     uint64_t bytes;     /* bytes that these calls copy */
     struct pst_str ops; /* text that names the operators */
 };
