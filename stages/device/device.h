@@ -217,6 +217,15 @@ struct pst_device {
     const struct pst_task_row *tasks;
     unsigned n_tasks;
     const struct pst_recorder *recorder; /* NULL: it records nothing */
+    /* Returns true if `fetch` can read the other memory, which a rank of this
+     * process has on the same kind of device. Makes it accessible. The member
+     * may be NULL: it never can. */
+    bool (*reaches)(struct pst_device_memory *mem,
+                    const struct pst_device_memory *other);
+    /* Enqueues a copy from the other memory on IN. */
+    void (*fetch)(struct pst_device_memory *mem, void *to,
+                  const struct pst_device_memory *other, const void *from,
+                  size_t size);
 };
 
 /* The CPU (stages/ops/cpu/), which is the default device of engines. */
@@ -250,6 +259,12 @@ static inline void *pst_device_host(const struct pst_device_memory *mem,
  * copy until *done is passed. */
 void pst_device_put(struct pst_device_memory *mem, void *at, size_t size,
                     struct pst_event *done);
+/* Enqueues a copy from the memory of another rank that the device reaches,
+ * ordered as by pst_device_put. The source must not change until *done is
+ * passed. */
+void pst_device_fetch(struct pst_device_memory *mem, void *at,
+                      const struct pst_device_memory *other, const void *from,
+                      size_t size, struct pst_event *done);
 /* Enqueues a copy from the device to the host's copy, ordered after kernels
  * that were launched before. A later kernel that overwrites the source must
  * wait for *done. */

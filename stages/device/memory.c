@@ -77,6 +77,20 @@ void pst_device_put(struct pst_device_memory *mem, void *at, size_t size,
     device->wait(mem, PST_QUEUE_COMPUTE, done);
 }
 
+void pst_device_fetch(struct pst_device_memory *mem, void *at,
+                      const struct pst_device_memory *other, const void *from,
+                      size_t size, struct pst_event *done)
+{
+    const struct pst_device *device = mem->device;
+    struct pst_event free;
+
+    device->record(mem, PST_QUEUE_COMPUTE, &free);
+    device->wait(mem, PST_QUEUE_IN, &free);
+    device->fetch(mem, at, other, from, size);
+    device->record(mem, PST_QUEUE_IN, done);
+    device->wait(mem, PST_QUEUE_COMPUTE, done);
+}
+
 void pst_device_get(struct pst_device_memory *mem, const void *at, size_t size,
                     struct pst_event *done)
 {

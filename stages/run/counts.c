@@ -8,6 +8,7 @@
 #include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
 #include "stages/layout/programs.h"
+#include "stages/ops/devices.h"
 #include "stages/ops/matmul/gemm.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
@@ -54,6 +55,21 @@ enum pst_status pst_engine_counts_init(struct pst_engine *engine,
     return status;
 }
 
+/* Waits until no rank copies from the memory of another, also after a failure.
+ */
+static void await_copies(const struct pst_engine *engine)
+{
+    for (unsigned k = 0; k < engine->n_local; k++) {
+        struct pst_device_memory *mem = &engine->devices[k].mem;
+        struct pst_event end;
+
+        if (mem->device == NULL)
+            continue;
+        mem->device->record(mem, PST_QUEUE_IN, &end);
+        (void)pst_device_await(mem, &end);
+    }
+}
+
 void pst_engine_counts_fini(struct pst_engine *engine)
 {
     for (unsigned i = 0; engine->counts != NULL && i < engine->grids.n; i++) {
@@ -64,6 +80,9 @@ void pst_engine_counts_fini(struct pst_engine *engine)
         pst_free(c->ranks);
         pst_free(c->weights);
     }
+    if (engine->peers != NULL)
+        await_copies(engine);
+    pst_free(engine->peers);
     for (unsigned k = 0; engine->devices != NULL && k < engine->n_local; k++)
         pst_rank_device_close(&engine->devices[k]);
     for (unsigned k = 0; engine->programs != NULL && k < engine->n_local; k++)
@@ -167,18 +186,74 @@ static bool compiles_code(const struct pst_engine *engine,
     return false;
 }
 
+/* Finds the number of local rank k's device: ranks of one process may have
+ * several devices of one kind. */
+static enum pst_status find_ordinal(const struct pst_engine *engine, unsigned k,
+                                    unsigned *ret, struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &engine->grid->options;
+    const struct pst_device *device = o->device;
+    enum pst_status status;
+
+    *ret = o->ordinal;
+    if (engine->n_local < 2 || o->devices == NULL)
+        return PST_OK;
+    status = pst_device_find(o->devices, k, k, &device, ret, diag);
+    if (status == PST_OK && device != o->device)
+        return pst_diag_set(diag, PST_E_DEVICE_NAME,
+                            "--device %s: ranks 0 and %u are in one process, "
+                            "and have %s and %s: use --transport mpi",
+                            o->devices, k, o->device->name, device->name);
+    return status;
+}
+
 /* Opens the arena of local rank k, large enough for each number of
  * microbatches. */
 static enum pst_status open_device(struct pst_engine *engine, unsigned k,
                                    struct pst_diag *diag)
 {
     const struct pst_rank *r = engine->ranks[k];
+    unsigned ordinal;
+    const enum pst_status status = find_ordinal(engine, k, &ordinal, diag);
 
+    if (status != PST_OK)
+        return status;
     return pst_rank_device_open(
-        &engine->devices[k], pst_rank_role(r), pst_rank_layout(r),
+        &engine->devices[k], pst_rank_role(r), pst_rank_layout(r), ordinal,
         pst_engine_memory(engine, k).arena,
         engine->lanes != NULL ? pst_lanes_pool(engine->lanes, k) : engine->pool,
         diag);
+}
+
+/* Lets ranks of this process copy from each other's memory, where both of two
+ * reach the other's. */
+static enum pst_status connect_peers(struct pst_engine *engine,
+                                     struct pst_diag *diag)
+{
+    const unsigned n = engine->n_local;
+    const struct pst_device *device = engine->devices[0].mem.device;
+
+    if (!engine->transport->ops->one_process || n < 2 ||
+        device->reaches == NULL)
+        return PST_OK;
+    engine->peers = pst_calloc(PST_TAG_EXEC, (size_t)n * n, sizeof(void *));
+    if (engine->peers == NULL)
+        return pst_diag_nomem(diag, (size_t)n * n * sizeof(void *));
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = 0; k < i; k++) {
+            struct pst_device_memory *a = &engine->devices[i].mem;
+            struct pst_device_memory *b = &engine->devices[k].mem;
+
+            if (!device->reaches(a, b) || !device->reaches(b, a))
+                continue;
+            engine->peers[i * n + k] = b;
+            engine->peers[k * n + i] = a;
+        }
+    for (unsigned i = 0; i < engine->grids.n; i++)
+        for (unsigned k = 0; k < n; k++)
+            pst_rank_set_peers(engine->counts[i].ranks[k],
+                               &engine->peers[(size_t)k * n]);
+    return PST_OK;
 }
 
 enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
@@ -198,7 +273,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
                 pst_rank_start(engine->counts[i].ranks[k], engine->transport,
                                &engine->devices[k], diag);
     }
-    return status;
+    return status == PST_OK ? connect_peers(engine, diag) : status;
 }
 
 /* --- settings for all counts ---------------------------------------------- */

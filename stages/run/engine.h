@@ -72,6 +72,9 @@ struct pst_engine {
      * numbers of microbatches share them; else NULL. */
     struct pst_rank_device *devices;
     struct pst_programs *programs;
+    /* n_local rows of n_local: the memories that each local rank reaches
+     * (struct pst_traffic); NULL: none. */
+    const struct pst_device_memory **peers;
     unsigned n_local, first; /* first: number, in the job, of ranks[0] */
 };
 

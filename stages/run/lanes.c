@@ -2,6 +2,7 @@
 #include "stages/run/lanes.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -51,8 +52,11 @@ static enum pst_status wait_for_peers(struct lane *l)
 {
     struct pst_transport *t = l->lanes->engine->transport;
 
-    t->ops->wait(t, pst_role_number(pst_rank_role(l->rank)), &l->seen,
-                 LOOK_EVERY);
+    if (pst_rank_polls(l->rank))
+        sched_yield();
+    else
+        t->ops->wait(t, pst_role_number(pst_rank_role(l->rank)), &l->seen,
+                     LOOK_EVERY);
     return l == l->lanes->at ? check_lanes(l->lanes) : PST_OK;
 }
 

@@ -2,6 +2,7 @@
 /* Tests whole steps on the device "cuda", on the emulated CUDA driver
  * (driver.cpp). Every cut and schedule gives the same bits, and the numbers are
  * those of the CPU. */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -83,6 +84,73 @@ static void sums_replicas(void **state)
     pst_dump_free(cuda.dump);
 }
 
+/* Returns how many copies the emulated driver has made between devices. */
+static unsigned long count_peer_copies(void)
+{
+    void *driver = dlopen(getenv("PENSTOCK_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
+    const unsigned long *n =
+        driver != NULL ? dlsym(driver, "driver_peer_copies") : NULL;
+
+    assert_non_null(n);
+    return *n;
+}
+
+/* Ranks of one process on several GPUs give the bits of one rank, whether their
+ * messages are copied from GPU to GPU or pass through the host. */
+static void uses_several(void **state)
+{
+    static const struct {
+        unsigned stages;
+        const char *schedule, *devices;
+        unsigned replicas;
+    } cases[] = {{2, "1f1b", "cuda", 1},
+                 {3, "zb-h1", "cuda:1,cuda:0", 1},
+                 {2, "gpipe", "cuda:0,cuda:0,cuda:1", 2}};
+    const bool reaches = getenv("PENSTOCK_TEST_CUDA_PEERS") == NULL;
+
+    (void)state;
+    if (getenv("PENSTOCK_LIBCUDA") == NULL)
+        skip();
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct pst_exec_options options =
+            net_options(cases[i].schedule, cases[i].stages, 4, "adamw");
+        const unsigned long before = count_peer_copies();
+        struct run one, several;
+
+        options.replicas = cases[i].replicas;
+        one = run_on(&pst_device_cuda, cases[i].stages, NET_STILL, options);
+        assert_int_equal(count_peer_copies(), before);
+        options.devices = cases[i].devices;
+        several = run_on(&pst_device_cuda, cases[i].stages, NET_STILL, options);
+        assert_same_dump(one.dump, several.dump);
+        assert_true(one.loss == several.loss && one.norm == several.norm);
+        assert_int_equal(count_peer_copies() > before, reaches);
+        pst_dump_free(one.dump);
+        pst_dump_free(several.dump);
+    }
+}
+
+/* One process has devices of one kind. */
+static void refuses_kinds(void **state)
+{
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "adamw");
+    struct pst_transport *transport;
+    struct pst_engine *engine;
+    struct net net;
+
+    (void)state;
+    options.device = &pst_device_cuda;
+    options.devices = "cuda,cpu";
+    net_init_as(&net, 2, 0);
+    assert_ok(pst_transport_self.open("2", &transport, &net.diag), &net.diag);
+    assert_int_equal(
+        pst_engine_new(net.plan, transport, &options, &engine, &net.diag),
+        PST_ERR_USAGE);
+    assert_non_null(strstr(net.diag.text, "ranks 0 and 1 are in one process"));
+    pst_transport_self.close(transport);
+    net_fini(&net);
+}
+
 static void finds_devices(void **state)
 {
     const struct pst_device *device;
@@ -119,9 +187,9 @@ static void finds_devices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_devices),
-        cmocka_unit_test(keeps_the_bits),
-        cmocka_unit_test(sums_replicas),
+        cmocka_unit_test(finds_devices), cmocka_unit_test(keeps_the_bits),
+        cmocka_unit_test(sums_replicas), cmocka_unit_test(uses_several),
+        cmocka_unit_test(refuses_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

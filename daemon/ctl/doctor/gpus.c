@@ -6,6 +6,7 @@
 
 #include "stages/base/str.h"
 #include "stages/device/cuda/cublaslt.h"
+#include "stages/device/cuda/driver.h"
 #include "stages/ops/cuda/cuda.h"
 
 #define GIB 1073741824.0
@@ -40,6 +41,34 @@ static void check_library(struct pstctl_doctor *d)
             "%s", pst_cublaslt_text());
 }
 
+/* Adds a finding about copies between GPUs, if there are several. */
+static void check_peers(struct pstctl_doctor *d, unsigned number)
+{
+    const struct pst_cuda_driver *driver;
+    struct pst_diag diag;
+    unsigned pairs = 0, direct = 0;
+
+    pst_diag_init(&diag);
+    if (number < 2 || pst_cuda_open(&driver, &diag) != PST_OK)
+        return;
+    for (unsigned i = 0; i < number * number; i++) {
+        int a, b, can = 0;
+
+        if (i / number == i % number ||
+            driver->device_get(&a, (int)(i / number)) != 0 ||
+            driver->device_get(&b, (int)(i % number)) != 0)
+            continue;
+        pairs++;
+        direct += driver->can_access(&can, a, b) == 0 && can != 0;
+    }
+    pstctl_add_finding(d, PSTCTL_NOTE,
+                       "with --transport self such ranks send nothing through "
+                       "the host",
+                       "of %u pairs of GPUs, one reads the other's memory in "
+                       "%u",
+                       pairs, direct);
+}
+
 /* Adds a finding for each GPU; none on a host without GPUs. */
 void pstctl_check_gpus(struct pstctl_doctor *d)
 {
@@ -53,8 +82,10 @@ void pstctl_check_gpus(struct pstctl_doctor *d)
                 d, PSTCTL_NOTE, "ranks use it with --device cuda",
                 "GPU %u: %s, %.1f of %.1f GiB free", i, info.name,
                 (double)info.free / GIB, (double)info.size / GIB);
-            if (i + 1 >= info.number)
+            if (i + 1 >= info.number) {
+                check_peers(d, info.number);
                 check_library(d);
+            }
             continue;
         }
         if (has_node(d) || i > 0)

@@ -91,6 +91,11 @@ enum pst_status pst_cuda_poll(struct pst_device_memory *mem,
                               const struct pst_event *event);
 double pst_cuda_time(struct pst_device_memory *mem,
                      const struct pst_event *event);
+bool pst_cuda_reaches(struct pst_device_memory *mem,
+                      const struct pst_device_memory *other);
+void pst_cuda_fetch(struct pst_device_memory *mem, void *to,
+                    const struct pst_device_memory *other, const void *from,
+                    size_t size);
 extern const struct pst_recorder pst_cuda_recorder;
 /* Returns the address of the step's number in device memory, for a kernel that
  * is launched next. It has the value `step` when that kernel runs; in a

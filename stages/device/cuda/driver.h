@@ -16,6 +16,7 @@ struct pst_cuda_driver {
 #undef X
 };
 
+#define PST_CUDA_HAS_ACCESS 704 /* ..._PEER_ACCESS_ALREADY_ENABLED */
 #define PST_CUDA_NOT_FOUND  500 /* CUDA_ERROR_NOT_FOUND */
 #define PST_CUDA_NOT_READY  600 /* CUDA_ERROR_NOT_READY */
 #define PST_CUDA_ATTR_SMS   16  /* multiprocessors */

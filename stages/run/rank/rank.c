@@ -194,6 +194,17 @@ void pst_rank_continue_from(struct pst_rank *r, struct pst_rank *from)
     pst_stash_empty(&from->stash);
 }
 
+void pst_rank_set_peers(struct pst_rank *r,
+                        const struct pst_device_memory *const *peers)
+{
+    r->traffic.peers = peers;
+}
+
+bool pst_rank_polls(const struct pst_rank *r)
+{
+    return pst_traffic_polls(&r->traffic);
+}
+
 /* --- accessors ------------------------------------------------------------ */
 
 void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag)

@@ -10,6 +10,7 @@
 
 struct pst_actions;
 struct pst_decision;
+struct pst_device_memory;
 struct pst_flight;
 struct pst_layout;
 struct pst_message;
@@ -38,6 +39,13 @@ enum pst_status pst_rank_start(struct pst_rank *r,
 /* Between steps: continues after the last step of `from`, the same rank with
  * another number of microbatches, in the same arena. */
 void pst_rank_continue_from(struct pst_rank *r, struct pst_rank *from);
+
+/* Sets what struct pst_traffic has as peers; borrowed. */
+void pst_rank_set_peers(struct pst_rank *r,
+                        const struct pst_device_memory *const *peers);
+/* True if the rank should be advanced again soon, without waiting for the
+ * transport (pst_traffic_polls). */
+bool pst_rank_polls(const struct pst_rank *r);
 
 /* --- a step --------------------------------------------------------------- */
 

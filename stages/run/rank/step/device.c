@@ -143,12 +143,12 @@ static enum pst_status load_params(struct pst_rank_device *d,
 enum pst_status pst_rank_device_open(struct pst_rank_device *d,
                                      const struct pst_rank_role *role,
                                      const struct pst_layout *layout,
-                                     size_t size, struct pst_pool *pool,
+                                     unsigned ordinal, size_t size,
+                                     struct pst_pool *pool,
                                      struct pst_diag *diag)
 {
-    enum pst_status status =
-        pst_device_open(role->options.device, role->options.ordinal,
-                        PST_MAX(size, 1), &d->mem, diag);
+    enum pst_status status = pst_device_open(role->options.device, ordinal,
+                                             PST_MAX(size, 1), &d->mem, diag);
 
     if (status != PST_OK) {
         pst_diag_prefix(diag, "rank %u", pst_role_number(role));

@@ -32,11 +32,12 @@ struct pst_rank_device {
 };
 
 /* Maps an arena of `size` bytes, finds the kernels, loads the parameters.
- * Borrows the pool. */
+ * ordinal: number of the device. Borrows the pool. */
 enum pst_status pst_rank_device_open(struct pst_rank_device *d,
                                      const struct pst_rank_role *role,
                                      const struct pst_layout *layout,
-                                     size_t size, struct pst_pool *pool,
+                                     unsigned ordinal, size_t size,
+                                     struct pst_pool *pool,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Accepts {0}. */
 void pst_rank_device_close(struct pst_rank_device *d);

@@ -10,10 +10,20 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                : pst_diag_nomem(diag, n * sizeof(struct pst_message *));
 }
 
+/* Returns the memory of the peer if it copies the message's bytes from or to
+ * ours; NULL: the transport has to carry them. */
+static const struct pst_device_memory *find_peer(const struct pst_traffic *t,
+                                                 const struct pst_message *m)
+{
+    return t->peers != NULL && t->staged && m->space != PST_SPACE_HOST
+               ? t->peers[m->peer]
+               : NULL;
+}
+
 /* True if the message's bytes pass through the host's copy of the memory. */
 static bool is_staged(const struct pst_traffic *t, const struct pst_message *m)
 {
-    return t->staged && m->space != PST_SPACE_HOST;
+    return t->staged && m->space != PST_SPACE_HOST && find_peer(t, m) == NULL;
 }
 
 /* Returns a message in flight that sends the same bytes from the host's copy;
@@ -71,15 +81,22 @@ static enum pst_status start_message(struct pst_traffic *t,
 {
     const struct pst_transport_ops *net = t->transport->ops;
     void *data = is_staged(t, m) ? pst_device_host(t->mem, m->data) : m->data;
+    size_t len = m->len;
     enum pst_status status;
 
+    if (find_peer(t, m) != NULL) {
+        m->passing = (struct pst_passing){m->data, m->len, &m->taken};
+        atomic_store_explicit(&m->taken, false, memory_order_relaxed);
+        data = &m->passing;
+        len = sizeof(m->passing);
+    }
     m->state = PST_MESSAGE_FLIES;
     if (m->send)
-        status = net->isend(t->transport, t->rank, m->peer, m->tag, data,
-                            m->len, &m->request);
+        status = net->isend(t->transport, t->rank, m->peer, m->tag, data, len,
+                            &m->request);
     else
-        status = net->irecv(t->transport, t->rank, m->peer, m->tag, data,
-                            m->len, &m->request);
+        status = net->irecv(t->transport, t->rank, m->peer, m->tag, data, len,
+                            &m->request);
     if (status != PST_OK)
         return pst_diag_carry(t->diag, PST_E_NET_MESSAGE, status,
                               "rank %u: a message %s rank %u could not start",
@@ -118,6 +135,30 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
     return PST_OK;
 }
 
+/* Continues with a message that the transport has carried. PST_OK: it is done.
+ */
+static enum pst_status land_message(struct pst_traffic *t,
+                                    struct pst_message *m)
+{
+    const struct pst_device_memory *peer = find_peer(t, m);
+
+    if (m->send && peer != NULL) {
+        m->state = PST_MESSAGE_GIVEN;
+        return PST_AGAIN;
+    }
+    if (peer == NULL && (m->send || !is_staged(t, m)))
+        return PST_OK;
+    if (peer != NULL && m->passing.len != m->len)
+        return report_failure(t, m, PST_ERR_PEER);
+    m->state = PST_MESSAGE_LANDS;
+    if (peer != NULL)
+        pst_device_fetch(t->mem, m->data, peer, m->passing.data, m->len,
+                         &m->event);
+    else
+        pst_device_put(t->mem, m->data, m->len, &m->event);
+    return PST_AGAIN;
+}
+
 /* Advances a message. PST_AGAIN: it is in flight; PST_OK: it is done, also on
  * the device. */
 static enum pst_status test_message(struct pst_traffic *t,
@@ -135,16 +176,30 @@ static enum pst_status test_message(struct pst_traffic *t,
         if (status != PST_OK)
             return status == PST_AGAIN ? status : report_failure(t, m, status);
         pst_signs_count_progress(t->signs);
-        if (m->send || !is_staged(t, m))
-            return PST_OK;
-        m->state = PST_MESSAGE_LANDS;
-        pst_device_put(t->mem, m->data, m->len, &m->event);
+        status = land_message(t, m);
+        if (status != PST_AGAIN)
+            return status;
     }
-    /* The next message may be received into the host's copy only after this. */
+    if (m->state == PST_MESSAGE_GIVEN)
+        return atomic_load_explicit(&m->taken, memory_order_acquire)
+                   ? PST_OK
+                   : PST_AGAIN;
+    /* The next message may be received into the host's copy, or the sender may
+     * overwrite its memory, only after this. */
     status = t->mem->device->poll(t->mem, &m->event);
+    if (status == PST_OK && find_peer(t, m) != NULL)
+        atomic_store_explicit(m->passing.taken, true, memory_order_release);
     return status == PST_OK || status == PST_AGAIN
                ? status
                : report_failure(t, m, status);
+}
+
+bool pst_traffic_polls(const struct pst_traffic *t)
+{
+    for (unsigned i = 0; i < t->n_active; i++)
+        if (t->active[i]->state != PST_MESSAGE_FLIES)
+            return true;
+    return false;
 }
 
 enum pst_status pst_traffic_poll(struct pst_traffic *t)

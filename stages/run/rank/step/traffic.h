@@ -5,8 +5,10 @@
  * Messages of a rank that are in flight. A message from a device's memory is
  * held until the kernels before it have run, and staged in the host's copy if
  * the transport cannot send from the device; received data is copied the other
- * way. Callers create their messages when the rank starts; nothing is allocated
- * in a step. The rank's own thread.
+ * way. To a rank of the same process whose device can read this one's memory,
+ * only its address is sent: the receiver copies the bytes. Callers create their
+ * messages when the rank starts; nothing is allocated in a step. The rank's own
+ * thread.
  */
 #include "stages/base/arena.h"
 #include "stages/device/device.h"
@@ -14,6 +16,13 @@
 #include "stages/run/rank/step/signs.h"
 
 typedef enum pst_status (*pst_message_fn)(void *ctx);
+
+/* Content of a message that has no bytes, to a rank of the same process. */
+struct pst_passing {
+    const void *data; /* of the sender */
+    size_t len;
+    atomic_bool *taken; /* set when the receiver has copied the bytes */
+};
 
 struct pst_message {
     struct pst_request request;
@@ -27,8 +36,16 @@ struct pst_message {
      * run, or when received data has been copied to it. */
     struct pst_event event;
     /* HELD: a send that waits for the event; FLIES: posted to the transport;
-     * LANDS: received, waits for the event. */
-    enum { PST_MESSAGE_HELD, PST_MESSAGE_FLIES, PST_MESSAGE_LANDS } state;
+     * LANDS: received, waits for the event; GIVEN: a send whose receiver has
+     * its address. */
+    enum {
+        PST_MESSAGE_HELD,
+        PST_MESSAGE_FLIES,
+        PST_MESSAGE_LANDS,
+        PST_MESSAGE_GIVEN
+    } state;
+    struct pst_passing passing; /* that of the sender */
+    atomic_bool taken;
     /* decremented when the message is done; NULL: no action waits for it */
     unsigned *counter;
     pst_message_fn on_done; /* called when the counter reaches 0; may be NULL */
@@ -42,8 +59,11 @@ struct pst_traffic {
     struct pst_rank_signs *signs;
     struct pst_message **active; /* messages in flight */
     unsigned n_active;
-    unsigned rank;         /* this rank's number in the job */
-    bool staged;           /* the transport cannot access mem */
+    unsigned rank; /* this rank's number in the job */
+    bool staged;   /* the transport cannot access mem */
+    /* Memories of other ranks that are reached both ways, by rank; an entry, or
+     * all, may be NULL. */
+    const struct pst_device_memory *const *peers;
     struct pst_diag *diag; /* receives errors of the step */
 };
 
@@ -56,6 +76,9 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
  * decremented. */
 enum pst_status pst_traffic_post(struct pst_traffic *t,
                                  struct pst_message *m) PST_MUST_CHECK;
+/* True if a message waits for this device, or for a copy by its receiver: of
+ * these a transport does not report the end. */
+bool pst_traffic_polls(const struct pst_traffic *t);
 /* Polls messages in flight; returns the first failure. */
 enum pst_status pst_traffic_poll(struct pst_traffic *t) PST_MUST_CHECK;
 
