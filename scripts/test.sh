@@ -168,6 +168,9 @@ comparison_list() {
   row "comparison with PyTorch" compare.py "$root/out/compare" "${sample[@]}"
   row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
     "${seed[@]}"
+  [ ! -f "$root/build/tests/cuda/libcuda-test.so" ] ||
+    row "CUDA graphs, on the emulated driver" commands/graphs.py \
+      "$root/out/graphs" "${sample[@]}"
   row "model.eval()" commands/modes.py "$root/out/modes" "${seed[@]}"
   row "low-rank adapters" adapters/lora.py "$root/out/lora" "${seed[@]}"
   row "random trees of modules" trees/trees.py "$root/out/trees" \
