@@ -44,6 +44,8 @@ MAIN = [
     # Times are measured when nothing else runs.
     Part("gpt-25m", 60, "speed.small", True, ("models", "llama-model")),
     Part("gpt2-124m", 110, "speed.gpt2", True, ("models",)),
+    Part("graphs", 70, "graphs.graphs", False, ("models",)),
+    Part("several", 60, "graphs.several", False, ("models",)),
     Part("products", 60, "speed.products", True, ()),
     Part("attention", 30, "speed.attention", True, ()),
     Part("bf16", 200, "speed.bf16", False, ("models", "llama-model")),
