@@ -5,6 +5,7 @@
 
 #include "stages/base/host/fault.h"
 #include "stages/run/rank/rank.h"
+#include "stages/run/rank/recordings.h"
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
 
@@ -98,6 +99,13 @@ static void record_device(struct pst_rank *r)
                    why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
+static void measure_grads(void *ctx)
+{
+    struct pst_rank *r = ctx;
+
+    pst_readback_measure(&r->plan.layout, r->device);
+}
+
 static enum pst_status report_outcome(struct pst_rank *r)
 {
     struct pst_outcome outcome = {.trace = &r->step.trace,
@@ -108,7 +116,11 @@ static enum pst_status report_outcome(struct pst_rank *r)
     enum pst_status status;
 
     pst_fault_point("report");
-    pst_readback_measure(&r->plan.layout, r->device);
+    if (r->step.measure.n > 0 && !pst_fault_is_set())
+        pst_recording_run(&r->step.measure, &r->step, &r->device->mem,
+                          measure_grads, r);
+    else
+        measure_grads(r);
     outcome.readback = pst_readback_to_host(&r->plan.layout, r->device);
     if (!r->step.reports_again)
         record_timings(r);

@@ -61,7 +61,8 @@ void pst_rank_free(struct pst_rank *r)
         return;
     pst_stash_close(&r->stash);
     if (r->device != NULL)
-        pst_recordings_free(&r->plan.actions, &r->device->mem);
+        pst_recordings_free(&r->plan.actions, r->plan.role.sched->n_stages,
+                            &r->step, &r->device->mem);
     pst_rank_plan_fini(&r->plan);
     pst_free(r);
 }
@@ -177,6 +178,13 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     r->device = device;
     connect_parts(r, transport);
     status = make_operands(r, diag);
+    if (status == PST_OK &&
+        !pst_recordings_init(&r->step, &r->plan.layout,
+                             r->plan.role.sched->n_stages,
+                             device->mem.device->recorder != NULL &&
+                                 !r->plan.role.options.no_graphs,
+                             &r->plan.heap))
+        status = pst_diag_nomem(diag, sizeof(struct pst_recording));
     if (status == PST_OK)
         status = start_parts(r, diag);
     if (status == PST_OK)
@@ -296,9 +304,10 @@ struct pst_stash_totals pst_rank_stash(const struct pst_rank *r)
 
 struct pst_recorded pst_rank_recorded(const struct pst_rank *r)
 {
-    struct pst_recorded ret = r->step.recorded;
+    struct pst_recorded ret;
 
-    pst_recordings_count(&r->plan.actions, &ret);
+    pst_recordings_count(&r->plan.actions, r->plan.role.sched->n_stages,
+                         &r->step, &ret);
     return ret;
 }
 

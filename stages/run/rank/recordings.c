@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/recordings.h"
 
+#include <stdio.h>
+
 #include "stages/compile/hosted.h"
+#include "stages/layout/layout.h"
 
 /* The least number of kernels and copies of a recording: fewer are launched as
  * fast one by one. */
@@ -45,18 +48,92 @@ bool pst_recordings_bind(struct pst_rank_action *x, struct pst_arena *heap)
     return true;
 }
 
-void pst_recordings_free(const struct pst_actions *actions,
-                         struct pst_device_memory *mem)
+static bool can_record_list(const struct pst_program *program)
+{
+    const struct pst_exec_list *l =
+        program != NULL ? &program->lists[PST_LIST_P] : NULL;
+
+    for (unsigned i = 0; l != NULL && i < l->n; i++)
+        if (!pst_hosted_can_record(&l->at[i]))
+            return false;
+    return l != NULL && l->n >= LEAST;
+}
+
+bool pst_recordings_init(struct pst_step *step, const struct pst_layout *layout,
+                         unsigned n_stages, bool records,
+                         struct pst_arena *heap)
+{
+    unsigned counted = 0;
+
+    step->prepares =
+        pst_arena_calloc(heap, 2 * (size_t)n_stages, sizeof(*step->prepares));
+    if (step->prepares == NULL)
+        return false;
+    for (unsigned s = 0; s < n_stages && records; s++) {
+        step->prepares[2 * s].n = can_record_list(layout->stages[s].program);
+        step->prepares[2 * s + 1].n = can_record_list(layout->stages[s].tail);
+    }
+    for (size_t i = 0; i < layout->params.n; i++)
+        counted += layout->params.at[i].counted;
+    step->measure.n = records && counted > 1;
+    return true;
+}
+
+/* Records what `work` enqueues. */
+static void record(struct pst_recording *made, struct pst_step *step,
+                   struct pst_device_memory *mem, void (*work)(void *ctx),
+                   void *ctx)
+{
+    const struct pst_recorder *recorder = mem->device->recorder;
+    struct pst_recorded *all = &step->recorded;
+    const double begin = pst_now();
+    const char *why = "";
+
+    recorder->begin(mem);
+    step->records = true;
+    work(ctx);
+    step->records = false;
+    made->handle = recorder->end(mem, &made->nodes, &why);
+    made->state =
+        made->handle != NULL ? PST_RECORDING_MADE : PST_RECORDING_REFUSED;
+    all->seconds += pst_now() - begin;
+    if (made->handle == NULL && all->why[0] == '\0')
+        (void)snprintf(all->why, sizeof(all->why), "%s", why);
+}
+
+void pst_recording_run(struct pst_recording *made, struct pst_step *step,
+                       struct pst_device_memory *mem, void (*work)(void *ctx),
+                       void *ctx)
+{
+    if (made->state == PST_RECORDING_RAN)
+        record(made, step, mem, work, ctx);
+    if (made->state == PST_RECORDING_MADE)
+        mem->device->recorder->replay(mem, made->handle, step->number);
+    else
+        work(ctx);
+    if (made->state == PST_RECORDING_NEW)
+        made->state = PST_RECORDING_RAN;
+}
+
+static void free_recording(struct pst_recording *made,
+                           struct pst_device_memory *mem)
+{
+    if (made == NULL)
+        return;
+    if (made->handle != NULL)
+        mem->device->recorder->free(mem, made->handle);
+    *made = (struct pst_recording){.n = made->n};
+}
+
+void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,
+                         struct pst_step *step, struct pst_device_memory *mem)
 {
     for (unsigned i = 0; i < actions->n; i++)
-        for (unsigned k = 0; k < actions->at[i].n_instrs; k++) {
-            struct pst_recording *made = actions->at[i].instrs[k].recording;
-
-            if (made != NULL && made->handle != NULL)
-                mem->device->recorder->free(mem, made->handle);
-            if (made != NULL)
-                *made = (struct pst_recording){.n = made->n};
-        }
+        for (unsigned k = 0; k < actions->at[i].n_instrs; k++)
+            free_recording(actions->at[i].instrs[k].recording, mem);
+    for (unsigned i = 0; i < 2 * n_stages && step->prepares != NULL; i++)
+        free_recording(&step->prepares[i], mem);
+    free_recording(&step->measure, mem);
 }
 
 /* Returns the number of kernels and copies of the action; adds those that are
@@ -79,11 +156,13 @@ static unsigned count_action(const struct pst_rank_action *x,
     return all;
 }
 
-void pst_recordings_count(const struct pst_actions *actions,
-                          struct pst_recorded *ret)
+void pst_recordings_count(const struct pst_actions *actions, unsigned n_stages,
+                          const struct pst_step *step, struct pst_recorded *ret)
 {
-    ret->actions = ret->replayed = ret->partly = 0;
-    ret->nodes = 0;
+    *ret = step->recorded;
+    ret->nodes = step->measure.nodes;
+    for (unsigned i = 0; i < 2 * n_stages; i++)
+        ret->nodes += step->prepares[i].nodes;
     for (unsigned i = 0; i < actions->n; i++) {
         unsigned replayed = 0;
         const unsigned all =

@@ -2,24 +2,38 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_RECORDINGS_H
 #define PENSTOCK_STAGES_RUN_RANK_RECORDINGS_H
 /*
- * Spans: the instructions of an action that the device records (struct
- * pst_recorder). Kernels on the host, inputs, seeds and waits for other ranks
- * are between them. Addresses of an action are the same in all steps of a rank,
- * and so are all numbers of its kernels but the step's. Exec thread, or the
- * rank's own thread in a step.
+ * Recordings of a rank, on a device that has a recorder: instructions of
+ * actions, list P of programs, and the squares of gradients. Kernels on the
+ * host, inputs, seeds and waits for other ranks are between them. Addresses are
+ * the same in all steps of a rank, and so are all numbers but the step's. Exec
+ * thread, or the rank's own thread in a step.
  */
 #include "stages/device/device.h"
 #include "stages/layout/actions.h"
-#include "stages/run/exec.h"
+#include "stages/run/rank/step/step.h"
+
+struct pst_layout;
 
 /* Adds the recordings of a bound action. Returns false if memory runs out. */
 bool pst_recordings_bind(struct pst_rank_action *x,
                          struct pst_arena *heap) PST_MUST_CHECK;
+/* Sets those of a step. records: the device records. Returns false if memory
+ * runs out. */
+bool pst_recordings_init(struct pst_step *step, const struct pst_layout *layout,
+                         unsigned n_stages, bool records,
+                         struct pst_arena *heap) PST_MUST_CHECK;
+/* Enqueues what `work` does, the same in each step: it is called in the first
+ * step, recorded in the second and replayed from then on. If the device cannot
+ * record it, it is called in each step. */
+void pst_recording_run(struct pst_recording *made, struct pst_step *step,
+                       struct pst_device_memory *mem, void (*work)(void *ctx),
+                       void *ctx);
 /* Frees all recordings. */
-void pst_recordings_free(const struct pst_actions *actions,
-                         struct pst_device_memory *mem);
-/* Sets the numbers of actions and nodes. */
-void pst_recordings_count(const struct pst_actions *actions,
+void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,
+                         struct pst_step *step, struct pst_device_memory *mem);
+/* Returns what is recorded. */
+void pst_recordings_count(const struct pst_actions *actions, unsigned n_stages,
+                          const struct pst_step *step,
                           struct pst_recorded *ret);
 
 #endif

@@ -6,6 +6,7 @@
 #include "stages/base/host/fault.h"
 #include "stages/base/host/thread.h"
 #include "stages/run/rank/rank.h"
+#include "stages/run/rank/recordings.h"
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
 #include "stages/run/watch/flight.h"
@@ -119,6 +120,24 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
     pst_thread_node = NULL;
 }
 
+/* List P of a program. */
+struct prepared_list {
+    struct pst_rank *r;
+    unsigned stage;
+    const struct pst_exec_list *list;
+};
+
+static void run_prepared(void *ctx)
+{
+    const struct prepared_list *w = ctx;
+    unsigned char *base[PST_R_BOUNDARY] = {
+        [PST_R_FIXED] = w->r->device->mem.base,
+        [PST_R_WORK] = pst_rank_at(w->r->device, w->r->plan.layout.work)};
+    const struct pst_action a = {.stage = (int)w->stage};
+
+    run_kernels(w->r, &a, w->list, 0, w->list->n, base);
+}
+
 /* Runs list P of the stage's programs. Returns true if they have nodes in it.
  */
 static bool prepare_stage(struct pst_rank *r, unsigned stage)
@@ -126,19 +145,23 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
     const struct pst_program *programs[] = {
         r->plan.layout.stages[stage].program,
         r->plan.layout.stages[stage].tail};
-    unsigned char *base[PST_R_BOUNDARY] = {
-        [PST_R_FIXED] = r->device->mem.base,
-        [PST_R_WORK] = pst_rank_at(r->device, r->plan.layout.work)};
-    const struct pst_action a = {.stage = (int)stage};
     bool any = false;
 
     for (size_t i = 0; i < PST_COUNT(programs); i++) {
+        struct pst_recording *made = &r->step.prepares[2 * stage + i];
+        struct prepared_list work = {r, stage};
+
         if (programs[i] == NULL || programs[i]->lists[PST_LIST_P].n == 0)
             continue;
-        run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], 0,
-                    programs[i]->lists[PST_LIST_P].n, base);
-        pst_rank_record_used(
-            r->device, base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
+        work.list = &programs[i]->lists[PST_LIST_P];
+        if (made->n > 0 && !r->step.trace.on && !pst_fault_is_set())
+            pst_recording_run(made, &r->step, &r->device->mem, run_prepared,
+                              &work);
+        else
+            run_prepared(&work);
+        pst_rank_record_used(r->device,
+                             pst_rank_at(r->device, r->plan.layout.work) +
+                                 work.list->work);
         any = true;
     }
     return any;
@@ -280,53 +303,28 @@ static enum pst_status run_instr(struct pst_rank *r,
     }
 }
 
-/* Records the recording that begins at the instruction. */
-static void make_recording(struct pst_rank *r, const struct pst_rank_action *x,
-                           const struct pst_instr *instr)
-{
-    const struct pst_recorder *recorder = r->device->mem.device->recorder;
-    struct pst_recorded *all = &r->step.recorded;
-    struct pst_recording *made = instr->recording;
-    const double begin = pst_now();
-    enum pst_status status = PST_OK;
-    const char *why = "";
+/* The instructions of a recording. */
+struct recorded_instrs {
+    struct pst_rank *r;
+    const struct pst_rank_action *x;
+    const struct pst_instr *first;
+};
 
-    recorder->begin(&r->device->mem);
-    r->step.records = true;
-    for (unsigned k = 0; k < made->n && status == PST_OK; k++)
-        status = run_instr(r, x, &instr[k]); /* kernels and copies: PST_OK */
-    r->step.records = false;
-    made->handle = recorder->end(&r->device->mem, &made->nodes, &why);
-    made->state =
-        made->handle != NULL ? PST_RECORDING_MADE : PST_RECORDING_REFUSED;
-    all->seconds += pst_now() - begin;
-    if (made->handle == NULL && all->why[0] == '\0')
-        (void)snprintf(all->why, sizeof(all->why), "%s", why);
+static void run_recorded(void *ctx)
+{
+    const struct recorded_instrs *w = ctx;
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < w->first->recording->n && status == PST_OK; k++)
+        status = run_instr(w->r, w->x, &w->first[k]); /* none of them waits */
 }
 
-/* Replays the recording that begins at the instruction, and records it first if
- * it has run once. Returns false if its instructions have to run one by one: in
- * steps that check each kernel, too. */
-static bool replay(struct pst_rank *r, const struct pst_rank_action *x,
-                   const struct pst_instr *instr)
+/* False if kernels have to run one by one: in steps that check each of them,
+ * too. */
+static bool may_replay(struct pst_rank *r, const struct pst_action *a)
 {
-    struct pst_recording *made = instr->recording;
-
-    if (pst_fault_is_set() || pst_stash_fault(&r->stash) != NULL ||
-        pst_trace_wants(&r->step.trace, &r->plan.role, &x->a))
-        return false;
-    if (made->state == PST_RECORDING_NEW) {
-        made->state = PST_RECORDING_RAN;
-        return false;
-    }
-    if (made->state == PST_RECORDING_RAN)
-        make_recording(r, x, instr);
-    if (made->state != PST_RECORDING_MADE)
-        return false;
-    r->device->mem.device->recorder->replay(&r->device->mem, made->handle,
-                                            r->step.number);
-    make_progress(r);
-    return true;
+    return !pst_fault_is_set() && pst_stash_fault(&r->stash) == NULL &&
+           !pst_trace_wants(&r->step.trace, &r->plan.role, a);
 }
 
 /* Runs the action's instructions from step.instr on. PST_AGAIN: it waits in the
@@ -338,11 +336,16 @@ static enum pst_status run_instrs(struct pst_rank *r,
 
     for (; r->step.instr < x->n_instrs && status == PST_OK; r->step.instr++) {
         const struct pst_instr *instr = &x->instrs[r->step.instr];
+        struct recorded_instrs work = {r, x, instr};
 
-        if (instr->recording != NULL && replay(r, x, instr))
+        if (instr->recording != NULL && may_replay(r, &x->a)) {
+            pst_recording_run(instr->recording, &r->step, &r->device->mem,
+                              run_recorded, &work);
+            make_progress(r);
             r->step.instr += instr->recording->n - 1;
-        else
+        } else {
             status = run_instr(r, x, instr);
+        }
     }
     if (status != PST_OK) {
         r->step.instr--;

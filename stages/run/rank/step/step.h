@@ -5,6 +5,7 @@
  * Progress and results of the running step of a rank. The rank's own thread;
  * another thread may read it while the rank is stopped.
  */
+#include "stages/layout/actions.h"
 #include "stages/ops/core/op.h"
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/agree.h"
@@ -57,6 +58,10 @@ struct pst_step {
     struct pst_ring_step *optim_of; /* the step that `optim` belongs to */
     bool records;                   /* the device records what is launched */
     struct pst_recorded recorded;
+    /* Two by stage: list P of its program, and of that of tail microbatches; n
+     * is 0 if the list cannot be recorded. measure: the squares of the
+     * gradients; n likewise. */
+    struct pst_recording *prepares, measure;
     /* end of the copy of the newest input from the host */
     struct pst_event filled;
 };
