@@ -83,6 +83,16 @@ def main():
                 line = [x for x in file if " event=graphs " in x][-1]
             kernels = int(re.search(r" kernels=(\d+)", line)[1])
             assert kernels >= 1 if least else kernels == 0, line
+        # A call of the driver that fails ends the run of two ranks by its name,
+        # while kernels are launched, recorded and replayed.
+        golden = os.path.join(os.path.dirname(model), "shared")
+        for n in range(500, 2100, 200):
+            said = call("run", f"{golden}.pt2", "--data",
+                        f"{golden}.safetensors", "-m", "4", "--transport",
+                        "self", "-n", "2", "--stages", "2", "--policy",
+                        "flops", "--device", "cuda", "--steps", "4", code=1,
+                        PENSTOCK_TEST_CUDA=f"{n}:{n}").stderr
+            assert re.search(r"\bcu[A-Z]\w+: CUDA_ERROR_", said), (n, said)
         # The log and the errors name the library of matmuls.
         lines = [x for x in open(f"{folder}/log/rank-0.log", encoding="utf-8")
                  if " event=plan_loaded " in x]
