@@ -11,7 +11,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 #include "stages/run/facts.h"
-#include "stages/split/again.h"
+#include "stages/split/convert/again.h"
 
 #define TAG PST_TAG_CLIENT
 
