@@ -31,7 +31,7 @@ static float *numbers(int64_t n)
     return x;
 }
 
-/* What element (i, j) of the result is, and the sum of the terms' sizes. */
+/* The expected value of an element, and the sum of the sizes of its terms. */
 struct reference {
     double want, size;
 };
