@@ -380,7 +380,9 @@ static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
                k < b->n_in && b->in[k].data != NULL &&
                pst_meta_is_contiguous(b->in[k].meta) &&
                pst_meta_same(b->in[k].meta, b->out[0].meta);
-    case POOL: /* small work is done on one thread */
+    case POOL: /* small work is done on one thread; other devices have none */
+        if (pst_device_default() != &pst_device_cpu)
+            return false;
         for (unsigned i = 0; i < b->n_in; i++)
             if (pst_meta_numel(b->in[i].meta) >= 4096)
                 return true;
