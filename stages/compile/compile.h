@@ -92,8 +92,8 @@ enum pst_status pst_pass_constants(struct pst_compiler *c,
 /* forms.c: converts operands to the layouts that kernels prefer. */
 enum pst_status pst_pass_layouts(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* fusion.c: lets readers of 16-bit parameters that were converted to f32 and
- * back read the parameters themselves. */
+/* casts.c: lets readers of 16-bit parameters share one conversion to f32, or
+ * read the parameters themselves. */
 enum pst_status pst_pass_casts(struct pst_compiler *c,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* fusion.c: lets matmuls in bf16 whose result is converted to f32 and added to

@@ -527,9 +527,45 @@ static const char low[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
+/* An embedding converts its rows, and a head takes the weight that it would
+ * round. */
+static const char looked_up[] =
+    "graph next_id=9 {\n"
+    "  input %i: i64[4]\n"
+    "  param %w \"w\" grad: bf16[1024, 2]\n"
+    "  %a: f32[1024, 2] = aten._to_copy.default(%w, dtype=f32) # - - F id=0\n"
+    "  %x: f32[4, 2] = aten.embedding.default(%a, %i) # - - F id=1\n"
+    "  %b: f32[1024, 2] = aten._to_copy.default(%w, dtype=f32) # - - F id=2\n"
+    "  %l: f32[], %z: f32[] = penstock.linear_cross_entropy.default(%x, %b, "
+    "None, %i, None, 1.0, 0.0, 1, -100, 0.0, 0, low=bf16) # - - F id=3\n"
+    "  %loss: f32[] = aten.mul.Scalar(%l, 0.5) # - - F id=4\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
 static void casts(void **state)
 {
     (void)state;
+    expect(looked_up, false, "casts",
+           "-  %a: f32[1024, 2] = aten._to_copy.default(%w, dtype=f32)  # - - "
+           "F id=0 stage=0\n"
+           "-  %x: f32[4, 2] = aten.embedding.default(%a, %i)  # - - F id=1 "
+           "stage=0\n"
+           "-  %b: f32[1024, 2] = aten._to_copy.default(%w, dtype=f32)  # - - "
+           "F id=2 stage=0\n"
+           "-  %grad_l_3: f32[1024, 2], %grad_l_4: f32[0], %grad_l: f32[4, 2], "
+           "%l: f32[], %z: f32[] = "
+           "penstock.linear_cross_entropy_backward.default(%grad_loss, None, "
+           "%x, %b, None, %i, None, 1.0, 0.0, 1, -100, 0.0, 0, low=bf16)  # - "
+           "- W id=3\n"
+           "+  %embedding: bf16[4, 2] = aten.embedding.default(%w, %i)  # - - "
+           "F id=1 stage=0\n"
+           "+  %x: f32[4, 2] = aten._to_copy.default(%embedding, dtype=f32)  # "
+           "- - F id=1 stage=0\n"
+           "+  %grad_l_3: f32[1024, 2], %grad_l_4: f32[0], %grad_l: f32[4, 2], "
+           "%l: f32[], %z: f32[] = "
+           "penstock.linear_cross_entropy_backward.default(%grad_loss, None, "
+           "%x, %w, None, %i, None, 1.0, 0.0, 1, -100, 0.0, 0, low=bf16)  # - "
+           "- W id=3\n");
     expect(product, false, "casts", "");
     expect(
         low, false, "casts",

@@ -37,7 +37,8 @@ static enum pst_status check_shapes(const struct pst_infer *c, unsigned first)
         status = pst_infer_tensor(c, first + WEIGHT, &w);
     if (status == PST_OK)
         status = pst_infer_tensor(c, first + TARGET, &t);
-    if (status == PST_OK)
+    if (status == PST_OK && !(c->args[first + LOW].kind == PST_ARG_DTYPE &&
+                              (int64_t)w->dtype == c->args[first + LOW].i))
         status = pst_infer_same_dtype(c, first + INPUT, first + WEIGHT);
     if (status == PST_OK && b != NULL)
         status = pst_infer_same_dtype(c, first + INPUT, first + BIAS);
@@ -101,9 +102,8 @@ static enum pst_status set_loss(struct pst_infer *c, unsigned k, unsigned first)
 
 static enum pst_status set_like(struct pst_infer *c, unsigned k, unsigned i)
 {
-    const struct pst_meta *meta = pst_infer_in(c, i);
-
-    return pst_infer_set_like(c, k, meta->dtype, meta);
+    return pst_infer_set_like(c, k, pst_infer_in(c, N_GRADS + INPUT)->dtype,
+                              pst_infer_in(c, i));
 }
 
 /* Sets the gradients of weight and bias; that of an absent bias is empty. */

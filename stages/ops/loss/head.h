@@ -12,7 +12,8 @@
  *
  * With the argument `low` (bf16, f16) the layer computes as under autocast: x,
  * W, b, its results and their gradients are rounded to it, sums are made in
- * f32. Everything else is f32, also gradients of x, W and b.
+ * f32. Everything else is f32, also gradients of x, W and b. W may be in `low`
+ * already.
  *
  * Four operators have the same arguments (the last three after the gradients of
  * loss and z) and share this description. Each computes a part:

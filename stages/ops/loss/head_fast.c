@@ -68,7 +68,7 @@ static int64_t chunk_of(const struct pst_head *h)
 static bool fits_f32(const struct pst_head *h)
 {
     return h->rows > 0 && h->classes > 0 && h->depth > 0 &&
-           h->weight->meta->dtype == PST_F32 &&
+           h->x->meta->dtype == PST_F32 &&
            (h->loss_grad == NULL || h->loss_grad->meta->dtype == PST_F32) &&
            (h->z_grad == NULL || h->z_grad->meta->dtype == PST_F32);
 }
@@ -77,7 +77,7 @@ bool pst_head_fits(const struct pst_call *c)
 {
     const struct pst_head h = pst_head_describe(c);
 
-    return fits_f32(&h) && h.low == PST_F32;
+    return fits_f32(&h) && h.low == PST_F32 && h.weight->meta->dtype == PST_F32;
 }
 
 bool pst_head_fits_low(const struct pst_call *c)
@@ -433,7 +433,8 @@ static void plan_rounded(struct job *j, char *base, unsigned threads)
     size_t bytes;
 
     j->x = reserve(j, base, (size_t)(h->rows * h->depth) * size);
-    j->weight = reserve(j, base, (size_t)(h->classes * h->depth) * size);
+    if (!j->bf16 || h->weight->meta->dtype != PST_BF16)
+        j->weight = reserve(j, base, (size_t)(h->classes * h->depth) * size);
     if (h->bias != NULL && h->low != PST_F32)
         j->bias = reserve(j, base, (size_t)h->classes * sizeof(float));
     /* With `low` the logits are rounded gradients already. */
@@ -477,6 +478,19 @@ size_t pst_head_scratch(const struct pst_call *c, unsigned threads)
     return j.scratch;
 }
 
+/* Makes the operand of matmuls from a weight that is f32 or 16-bit. */
+static void prepare_weight(const struct job *j)
+{
+    const struct pst_operand *w = j->h->weight;
+    const int64_t n = j->h->classes * j->h->depth;
+
+    if (w->meta->dtype == PST_F32)
+        round_all(j, n, w->data, (void *)j->weight);
+    else if (j->weight != w->data)
+        pst_simd_from_16_best(w->meta->dtype,
+                              pst_cpu_isa())(n, w->data, (float *)j->weight);
+}
+
 /* --- all chunks ----------------------------------------------------------- */
 
 static void run(const struct pst_call *c, const struct loops *loops)
@@ -491,7 +505,7 @@ static void run(const struct pst_call *c, const struct loops *loops)
     plan_scratch(&j, c->scratch, pst_pool_threads(c->pool));
     if (j.low != PST_F32) {
         round_all(&j, h.rows * h.depth, h.x->data, (void *)j.x);
-        round_all(&j, h.classes * h.depth, h.weight->data, (void *)j.weight);
+        prepare_weight(&j);
     }
     if (h.bias != NULL && j.bias != h.bias->data)
         round_to(h.low, h.classes, h.bias->data, (float *)j.bias);
