@@ -533,7 +533,7 @@ static void every_row_has_a_sample(void **state)
             pst_str_addf(&missing, " %s", pst_op_schema(op)->name);
     }
     if (missing.len > 0)
-        fail_msg("no sample in tests/ops/samples_*.def of%s",
+        fail_msg("no sample in tests/ops/samples/ of%s",
                  pst_str_text(&missing));
     pst_str_fini(&missing);
 }
