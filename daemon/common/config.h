@@ -197,7 +197,7 @@ struct pstd_config {
     struct pstd_grid grid;
     const char *transport, *log_dir, *prom, *tensorboard, *socket, *job;
     bool verify_messages, core_files;
-    const char *run_id, *journal;
+    const char *run_id, *journal, *kept_run;
     bool begin_paused;
     bool stay;
     double client_timeout;

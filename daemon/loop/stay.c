@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/stay.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/common/past.h"
@@ -14,7 +17,7 @@
 #define MAX_FILE  ((size_t)1 << 20)
 #define MAX_TRIES 3 /* maximum number of starts without a newer checkpoint */
 
-/* Content of the file JOURNAL.run: a line of these fields, then the options. */
+/* Content of the file --kept-run: a line of these fields, then the options. */
 struct kept {
     struct pstd_past past;
     unsigned tries; /* number of starts from the newest checkpoint */
@@ -23,22 +26,35 @@ struct kept {
 
 static bool keeps_run(const struct pstd_daemon *d)
 {
-    return d->config->stay && d->config->journal != NULL && d->rank == 0;
+    return d->config->stay && d->config->kept_run != NULL && d->rank == 0;
 }
 
-static enum pst_status path_of(const struct pstd_daemon *d, struct pst_str *ret,
-                               struct pst_diag *diag)
+/* Replaces the content of the file in place, since a file without a name cannot
+ * be renamed. The text of a run only grows: a process that is killed before the
+ * file has its new length leaves nothing of the old text. */
+static enum pst_status write_file(const char *path, const struct pst_str *text,
+                                  struct pst_diag *diag)
 {
-    pst_str_addf(ret, "%s.run", d->config->journal);
-    return ret->failed ? pst_diag_nomem(diag, strlen(d->config->journal))
-                       : PST_OK;
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    enum pst_status status = PST_OK;
+    ssize_t n;
+
+    if (fd < 0)
+        return pst_diag_errno(diag, errno, "%s", path);
+    n = pwrite(fd, pst_str_text(text), text->len, 0);
+    if (n < 0 || ftruncate(fd, n) != 0)
+        status = pst_diag_errno(diag, errno, "%s", path);
+    else if ((size_t)n != text->len)
+        status = pst_diag_errno(diag, ENOSPC, "%s", path);
+    (void)close(fd);
+    return status;
 }
 
 static enum pst_status write_kept(const struct pstd_daemon *d,
                                   const struct kept *k, struct pst_diag *diag)
 {
-    struct pst_str path = {0}, text = {0};
-    enum pst_status status = path_of(d, &path, diag);
+    struct pst_str text = {0};
+    enum pst_status status;
 
     pst_str_addf(&text, "%s %d %" PRIu64 " %u %s %d %s\n",
                  k->past.run[0] != '\0' ? k->past.run : "-", k->past.resumed,
@@ -46,20 +62,19 @@ static enum pst_status write_kept(const struct pstd_daemon *d,
                  k->past.second[0] != '\0' ? k->past.second : "-", k->past.anew,
                  k->past.own[0] != '\0' ? k->past.own : "-");
     pst_str_addn(&text, pst_str_text(&k->options), k->options.len);
-    if (status == PST_OK && text.failed)
-        status = pst_diag_nomem(diag, k->options.len);
-    if (status == PST_OK)
-        status = pst_file_write(path.text, text.text, text.len, diag);
-    pst_str_fini(&path);
+    status = text.failed ? pst_diag_nomem(diag, k->options.len)
+                         : write_file(d->config->kept_run, &text, diag);
     pst_str_fini(&text);
     return status;
 }
 
-static enum pst_status refuse_damaged(const char *path, struct pst_diag *diag)
+static enum pst_status refuse_damaged(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_RUN_KEPT,
-                        "%s does not describe a run, as it was written to",
-                        path);
+                        "the run that the ranks died in does not go on: its "
+                        "options could not be kept, or were written to; "
+                        "`penstock train --resume` with its options goes on "
+                        "from its newest checkpoint");
 }
 
 static void set_name(char ret[33], const char *text)
@@ -69,9 +84,8 @@ static void set_name(char ret[33], const char *text)
 
 /* Parses a line "NAME RESUMED STEP TRIES SECOND ANEW OWN" and pairs of
  * NUL-terminated texts. */
-static enum pst_status parse_kept(const char *path, const char *text,
-                                  size_t size, struct kept *ret,
-                                  struct pst_diag *diag)
+static enum pst_status parse_kept(const char *text, size_t size,
+                                  struct kept *ret, struct pst_diag *diag)
 {
     const char *line = memchr(text, '\n', size);
     const char *const end = text + size;
@@ -84,11 +98,11 @@ static enum pst_status parse_kept(const char *path, const char *text,
         n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s", name, &resumed,
                    &ret->past.step, &ret->tries, second, &anew, own);
     if (n != 5 && n != 7) /* older programs wrote 5 fields */
-        return refuse_damaged(path, diag);
+        return refuse_damaged(diag);
     for (const char *p = line + 1; p < end; p++)
         ends += *p == '\0';
     if (ends % 2 != 0)
-        return refuse_damaged(path, diag);
+        return refuse_damaged(diag);
     set_name(ret->past.run, name);
     set_name(ret->past.second, second);
     set_name(ret->past.own, own);
@@ -99,27 +113,24 @@ static enum pst_status parse_kept(const char *path, const char *text,
 }
 
 /* Reads the file of an unfinished run. *ret_any: there may be such a run: the
- * file exists. */
+ * file is not empty. */
 static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
                                  bool *ret_any, struct pst_diag *diag)
 {
-    struct pst_str path = {0};
     char *text = NULL;
     size_t size = 0;
-    enum pst_status status = path_of(d, &path, diag);
+    enum pst_status status =
+        pst_file_read(d->config->kept_run, MAX_FILE, &text, &size, diag);
 
-    *ret_any = status != PST_OK || access(path.text, F_OK) == 0;
-    if (status == PST_OK && *ret_any)
-        status = pst_file_read(path.text, MAX_FILE, &text, &size, diag);
-    if (status == PST_OK && *ret_any)
-        status = parse_kept(path.text, text, size, ret, diag);
+    *ret_any = status != PST_OK || size > 0;
+    if (status == PST_OK && size > 0)
+        status = parse_kept(text, size, ret, diag);
     pst_free(text);
-    pst_str_fini(&path);
     return status;
 }
 
-/* Updates the file. If that fails, for instance because the disk is full or the
- * job's folder was removed, reports the error, followed by `consequence`. */
+/* Updates the file. If that fails, for instance for lack of memory, reports the
+ * error, followed by `consequence`. */
 static void update_file(struct pstd_daemon *d, const struct kept *k,
                         const char *consequence)
 {
@@ -272,10 +283,6 @@ void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step)
 
 void pstd_stay_remove(const struct pstd_daemon *d)
 {
-    struct pst_str path = {0};
-    struct pst_diag ignored;
-
-    if (keeps_run(d) && path_of(d, &path, &ignored) == PST_OK)
-        (void)unlink(path.text);
-    pst_str_fini(&path);
+    if (keeps_run(d) && truncate(d->config->kept_run, 0) != 0)
+        errno = 0; /* the supervisor has ended, and with it the file */
 }

@@ -3,10 +3,12 @@
 #define PENSTOCK_DAEMON_LOOP_STAY_H
 /*
  * Restart of a job that stays (--stay): its current run is described in a file
- * beside the journal (JOURNAL.run), and a start that finds this file continues
- * the run from its newest checkpoint. After three such starts in a row without
- * a newer checkpoint the run is given up, and the job waits for another run.
- * Rank 0 only; in other jobs these functions do nothing. Loop thread.
+ * (--kept-run), and a start that finds text in it continues the run from its
+ * newest checkpoint. The file is memory of the supervisor, so that neither a
+ * full disk nor a program that cleans /tmp makes the job forget its run. After
+ * three such starts in a row without a newer checkpoint the run is given up,
+ * and the job waits for another run. Rank 0 only; in other jobs these functions
+ * do nothing. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 
@@ -31,7 +33,7 @@ void pstd_stay_record_begin(struct pstd_daemon *d);
 /* Call when the run has saved a checkpoint: records that the run has
  * checkpoints. */
 void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step);
-/* Call when the run is over, successful or not: removes the file. */
+/* Call when the run is over, successful or not: empties the file. */
 void pstd_stay_remove(const struct pstd_daemon *d);
 
 #endif

@@ -422,7 +422,7 @@ static const struct pstd_option rows[] = {
          "start the run that the options describe as soon as everything is "
          "loaded, and end after it; ID tells clients whose job this is"),
     FLAG(stay, "stay", PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
-         "with --one-run and --journal: wait for runs instead; a run that "
+         "with --one-run: wait for runs instead; with --kept-run, a run that "
          "had not ended when the job did goes on when the job is started "
          "again"),
     FLAG(begin_paused, "begin-paused", PSTD_OPT_DAEMON | PSTD_OPT_EQUAL,
@@ -431,6 +431,8 @@ static const struct pstd_option rows[] = {
          "file of rank 0's events: a client that connects late gets all of "
          "them, and a job started again with this file continues their "
          "numbers"),
+    PATH(kept_run, "kept-run", PSTD_OPT_DAEMON, "FILE",
+         "with --stay: file in which rank 0 describes the current run"),
     REAL(client_timeout, "client-timeout", PSTD_OPT_RANKS, "10", 0.05, BIG,
          "seconds in which a client of the control socket must say Hello, "
          "finish a frame, and take an answer; it is disconnected after 30 "

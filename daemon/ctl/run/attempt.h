@@ -37,6 +37,9 @@ struct pstctl_attempt {
     /* State that would be lost if the job died now, derived from the events of
      * all starts. */
     struct pstctl_unsaved unsaved;
+    /* Memory in which rank 0 of a job with --stay describes its current run, as
+     * a file without a name; -1: none. */
+    int kept_run;
     /* State of the newest start. */
     struct pstctl_launch launch;
     struct pstctl_follow follow;

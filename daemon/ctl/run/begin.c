@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -60,6 +61,29 @@ static void adopt_orphans(const struct pstctl_attempt *r)
         (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
+static enum pst_status make_kept_run(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
+{
+    if (!r->config->stay)
+        return PST_OK;
+    r->kept_run = memfd_create("penstock-run", MFD_CLOEXEC);
+    return r->kept_run >= 0
+               ? PST_OK
+               : pst_diag_errno(diag, errno, "cannot make the file of the run");
+}
+
+/* If there is no description of the run that the ranks died in, writes one that
+ * they will refuse: the clients that wait for the run learn that it is over. */
+static void mark_lost_run(const struct pstctl_attempt *r)
+{
+    static const char lost[] = "lost\n";
+
+    if (r->kept_run >= 0 && r->unsaved.training &&
+        lseek(r->kept_run, 0, SEEK_END) == 0 &&
+        write(r->kept_run, lost, strlen(lost)) < 0)
+        errno = 0;
+}
+
 enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag)
@@ -73,6 +97,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .setup = PSTCTL_SETUP_NONE,
         .owner = {.fd = -1},
         .signal_fd = -1,
+        .kept_run = -1,
         .begun_fd = begun_fd,
         .supervised =
             config->max_restarts > 0 || config->detach || pstd_stays(config),
@@ -95,6 +120,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
                                  config->socket == NULL, &r->owner, diag);
     if (status == PST_OK && r->supervised)
         status = pstctl_setup_journal(&r->setup, diag);
+    if (status == PST_OK)
+        status = make_kept_run(r, diag);
     adopt_orphans(r);
     return status;
 }
@@ -171,8 +198,15 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
                              .output = r->setup.output.text,
                              .ranks = r->ranks,
                              .supervised = r->supervised};
+    char kept_run[64];
     enum pst_status status;
 
+    if (r->kept_run >= 0) {
+        (void)snprintf(kept_run, sizeof(kept_run), "/proc/%d/fd/%d",
+                       (int)getpid(), r->kept_run);
+        job.kept_run = kept_run;
+    }
+    mark_lost_run(r);
     status =
         pstctl_own_restore(&r->owner, r->setup.socket.text, r->setup.job.text,
                            r->config->socket == NULL, diag);
@@ -232,4 +266,6 @@ void pstctl_attempt_fini(struct pstctl_attempt *r)
     pstctl_hosts_fini(&r->hosts);
     if (r->signal_fd >= 0)
         (void)close(r->signal_fd);
+    if (r->kept_run >= 0)
+        (void)close(r->kept_run);
 }

@@ -385,6 +385,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--job", job->name);
     add_option(&argv, "--one-run", job->run_id);
     add_option(&argv, "--journal", job->journal);
+    add_option(&argv, "--kept-run", job->kept_run);
     add_option(&argv, "--tensorboard", config->tensorboard);
     /* Flags are passed even if they are off, since ranks would otherwise take
      * them from the environment. */

@@ -42,17 +42,18 @@ struct pstctl_launch {
 /* Description of the job to be started. */
 struct pstctl_job {
     const char *plan, *name, *run_id;
-    const char *output;  /* path of the file for the output of all processes */
-    const char *session; /* folder for mpirun's files; NULL: its default */
-    const char *shm;     /* folder for shared memory; NULL: the default */
-    const char *journal; /* event journal; NULL: none */
-    unsigned ranks;      /* ranks of a replica */
-    int held[3];         /* locks inherited by the child; -1: none */
-    unsigned most_here;  /* largest number of ranks on one host */
-    const char *hosts;   /* "a:2,b:2" for mpirun; NULL: its default */
-    bool spread;         /* ranks are on several hosts: mpirun must not use
-                            folders of this host */
-    bool supervised;     /* no process of the job outlives this one */
+    const char *output;   /* path of the file for the output of all processes */
+    const char *session;  /* folder for mpirun's files; NULL: its default */
+    const char *shm;      /* folder for shared memory; NULL: the default */
+    const char *journal;  /* event journal; NULL: none */
+    const char *kept_run; /* file that describes the current run; NULL: none */
+    unsigned ranks;       /* ranks of a replica */
+    int held[3];          /* locks inherited by the child; -1: none */
+    unsigned most_here;   /* largest number of ranks on one host */
+    const char *hosts;    /* "a:2,b:2" for mpirun; NULL: its default */
+    bool spread;          /* ranks are on several hosts: mpirun must not use
+                             folders of this host */
+    bool supervised;      /* no process of the job outlives this one */
 };
 
 /* Initial value, before the start. */

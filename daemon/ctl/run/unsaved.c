@@ -45,8 +45,10 @@ static void track_request(struct pstctl_unsaved *u, const pstctl_event *event)
     if (command == NULL || status == NULL ||
         strcmp(status, pst_status_name(PST_OK)) != 0)
         return;
-    if (strcmp(command, "train") == 0)
+    if (strcmp(command, "train") == 0) {
         clear_state(u);
+        u->training = true;
+    }
     if (strcmp(command, "pause") == 0 || strcmp(command, "resume") == 0)
         u->paused = strcmp(command, "pause") == 0;
 }
@@ -75,8 +77,10 @@ void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
          !pstctl_is_repeated(event)) ||
         strcmp(name, "run_given_up") == 0)
         clear_state(u);
-    if (strcmp(name, "train_begin") == 0)
+    if (strcmp(name, "train_begin") == 0) {
         u->again = false;
+        u->training = true;
+    }
     if (strcmp(name, "checkpoint_saved") == 0 ||
         strcmp(name, "train_begin") == 0) {
         u->changes[0] = '\0';

@@ -16,6 +16,7 @@
 #define PSTCTL_UNSAVED 16
 
 struct pstctl_unsaved {
+    bool training; /* a run was accepted or has begun, and has not ended */
     bool paused;
     bool started; /* ranks were started at least once */
     /* The ranks were restarted, and the run has not begun again since. */

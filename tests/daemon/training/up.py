@@ -15,6 +15,8 @@ begun     the same with --resume=STEP, which sets newer checkpoints aside once
 given_up  a run that dies at the same step again and again is given up; the job
           accepts another one
 delayed   a restart that fails for a passing reason is repeated
+cleaned   a run goes on without the job's temporary folder; `train` ends if the
+          run cannot go on
 pause_given_up  if a paused run is given up, the pause ends, too
 refused   contradicting options are refused
 """
@@ -93,7 +95,7 @@ def kept(b):
     assert b.weights("kept") == b.want
     begins = b.events(name, "train_begin", "rank-0")
     assert len(begins) == 2, begins
-    assert "events.run" in b.events(name, "doubt", "rank-0")[0]
+    assert not b.events(name, "doubt", "rank-0")
     for line in begins:
         assert " recompute=full " in line and " stash=ram " in line, line
     b.down(name)
@@ -193,6 +195,41 @@ def delayed(b):
     assert "is tried again in 1 s" in said, said
 
 
+def write_kept(b, name, text):
+    """Writes to the file in which rank 0 describes the current run."""
+    with open(f"/proc/{b.pids(name)[0]}/cmdline", encoding="utf-8") as file:
+        words = file.read().split("\0")
+    with open(words[words.index("--kept-run") + 1], "w",
+              encoding="utf-8") as file:
+        file.write(text)
+
+
+def cleaned(b):
+    """Checks that a run goes on although the job's temporary folder was
+    removed, and that `train` ends if the run's options are lost."""
+    name = b.fresh()
+    b.up(name)
+    run = b.begin(*b.train(name, name + "-a", steps=10 ** 9))
+    b.await_event(name, "checkpoint_saved", "rank-0")
+    folder, = glob.glob(b.path("penstock-*"))
+    shutil.rmtree(folder)
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.await_event(name, "run_again", "rank-0")
+    b.await_event(name, "train_begin", "rank-0", n=2)
+    assert run.poll() is None, b.ended(run, None)
+    write_kept(b, name, "")
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    said = b.ended(run, 1).stderr
+    assert "`penstock train --resume` with its options" in said, said
+    assert len(b.events(name, "run_again", "rank-0")) == 1
+    assert " id=run.kept " in b.await_event(name, "run_given_up", "rank-0")
+    # No run is lost if the ranks die without one.
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.await_event(name, "ready", "rank-0", n=4)
+    assert len(b.events(name, "run_given_up", "rank-0")) == 1
+    b.down(name)
+
+
 def pause_given_up(b):
     """Checks that the pause of a run ends when the run is given up."""
     name = b.fresh()
@@ -200,9 +237,7 @@ def pause_given_up(b):
     run = b.begin(*b.train(name, name + "-a", steps=10 ** 9))
     b.await_event(name, "checkpoint_saved", "rank-0")
     b.call("pause", "--job", name)
-    kept, = glob.glob(b.path("penstock-*", "events.run"))
-    with open(kept, "w", encoding="utf-8") as file:
-        file.write("damaged")
+    write_kept(b, name, "damaged")
     os.kill(b.pids(name)[-1], signal.SIGKILL)
     b.await_event(name, "run_given_up", "rank-0")
     assert "[run.kept]" in b.ended(run, 1).stderr
@@ -245,7 +280,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
         for part in (runs, longer, kept, recovers, begun, given_up,
-                     delayed, pause_given_up, stopped_saving, refused):
+                     delayed, cleaned, pause_given_up, stopped_saving,
+                     refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")
