@@ -202,8 +202,8 @@ void pstl_forward_free(struct pstl_forward *forward);
 /* Returns the bytes that were planned for the engine of penstock_forward; 0 if
  * forward is NULL. */
 size_t pstl_forward_bytes(const struct pstl_forward *forward);
-/* state.c: gives up the ownership of the checkpoint folder. */
-void pstl_state_release(penstock_session *session);
+/* checkpoint.c: gives up the ownership of the checkpoint folder. */
+void pstl_checkpoint_release(penstock_session *session);
 
 /* step.c: checks the inputs of a step and sets session->views. */
 enum pst_status pstl_step_set_inputs(penstock_session *session,

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checkpoints of a session. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/object.h"
+#include "stages/base/alloc.h"
+#include "stages/files/checkpoint/owner.h"
+
+#define TAG PST_TAG_CLIENT
+
+void pstl_checkpoint_release(penstock_session *s)
+{
+    pst_checkpoint_release(s->owner);
+    pst_free(s->folder);
+    s->owner = NULL;
+    s->folder = NULL;
+}
+
+/* Takes ownership of the folder for this session. Rank 0. */
+static enum pst_status claim_folder(penstock_session *s, const char *folder,
+                                    struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->model->opened.plan;
+    struct pst_checkpoint_claim claim = {.dir = folder,
+                                         .model_digest = plan->model_digest,
+                                         .identity = plan->identity,
+                                         .run = s->run,
+                                         .make = true};
+    struct pst_checkpoint_former former = {0};
+    struct pst_checkpoint_run whose = {0};
+    enum pst_status status;
+
+    pstl_checkpoint_release(s);
+    if (s->run[0] == '\0')
+        pst_checkpoint_name_run(s->run);
+    status = pst_checkpoint_read_run(folder, &whose, diag);
+    if (status == PST_OK) {
+        claim.resume = strcmp(whose.name, s->run) == 0;
+        claim.fallback = claim.resume ? whose.fallback : NULL;
+        status = pst_checkpoint_acquire(&claim, &s->owner, &former, diag);
+        if (status != PST_OK && diag->error == PST_E_CHECKPOINT_OTHER_RUN)
+            status =
+                pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                             "the folder %.500s has checkpoints of another "
+                             "run: go on from the newest one with "
+                             "penstock_load, or save to another folder",
+                             folder);
+    }
+    pst_free(whose.fallback);
+    if (status != PST_OK)
+        return status;
+    s->folder = pst_strdup(TAG, folder);
+    if (s->folder == NULL)
+        return pst_diag_nomem(diag, strlen(folder));
+    return PST_OK;
+}
+
+/* Sets *ret to the latest step that has a checkpoint in the folder; 0: none. */
+static enum pst_status find_newest_step(const char *folder, uint64_t *ret,
+                                        struct pst_diag *diag)
+{
+    struct pst_checkpoint_rows rows = {0};
+    const enum pst_status status =
+        pst_checkpoint_table(folder, false, &rows, diag);
+
+    *ret = rows.n > 0 ? rows.at[0].step : 0;
+    pst_vec_fini(&rows);
+    return status;
+}
+
+/* Moves checkpoints after the current step into folder/former-N: the session
+ * has gone back from them with penstock_load, and otherwise they would stay the
+ * newest. Refuses if another program has made them. */
+static enum pst_status set_later_aside(penstock_session *s, const char *folder,
+                                       struct pst_diag *diag)
+{
+    struct pst_checkpoint_former former = {0};
+    struct pst_str text = {0};
+    uint64_t newest;
+    enum pst_status status = find_newest_step(folder, &newest, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (newest > s->newest)
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                            "the folder %.500s has a checkpoint of step %llu, "
+                            "which another program has made: go on from it "
+                            "with penstock_load, or save to another folder",
+                            folder, (unsigned long long)newest);
+    if (newest > s->step)
+        status = pst_checkpoint_set_aside(folder, s->step, &former, diag);
+    if (status != PST_OK || former.n == 0)
+        return status;
+    pst_str_addf(&text,
+                 "the run has gone back to step %llu: %u later checkpoints, up "
+                 "to step %llu, are now in %s/%s",
+                 (unsigned long long)s->step, former.n,
+                 (unsigned long long)former.step, folder, former.folder);
+    pstl_send_note(&s->messages, pst_str_text(&text));
+    pst_str_fini(&text);
+    return PST_OK;
+}
+
+/* Takes ownership of the folder, or checks that the session still has it. */
+static enum pst_status ensure_claim(penstock_session *s, const char *folder,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (s->is_half)
+        return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
+                            "penstock_forward_backward has begun a step: call "
+                            "penstock_update before a checkpoint");
+    if (folder == NULL || *folder == '\0')
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "the folder is NULL or empty");
+    if (!pstl_is_first(s))
+        return PST_OK;
+    if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
+        status = claim_folder(s, folder, diag);
+    else if ((status = pst_checkpoint_check_owner(s->owner, diag)) == PST_OK)
+        status = pst_checkpoint_restore_owner(s->owner, diag);
+    return status == PST_OK ? set_later_aside(s, folder, diag) : status;
+}
+
+int penstock_save(penstock_session *session, const char *folder,
+                  struct penstock_error *error)
+{
+    char bad[PST_CHECKPOINT_REASON] = "";
+    struct pst_save_note note = {.course = session->course, .ret_bad = bad};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_acquire(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    note.changes = session->changes;
+    status = pst_transport_agree(session->transport,
+                                 ensure_claim(session, folder, &diag), &diag);
+    if (status == PST_OK)
+        status = pst_transport_agree(
+            session->transport,
+            pst_engine_save(session->engine, folder, session->step,
+                            (unsigned)session->config.keep, &note, &diag),
+            &diag);
+    if (status == PST_OK)
+        session->newest = PST_MAX(session->newest, session->step);
+    if (status == PST_OK && bad[0] != '\0') {
+        struct pst_str text = {0};
+
+        pst_str_addf(&text,
+                     "the checkpoint of step %llu is marked as bad, and is not "
+                     "loaded: %s",
+                     (unsigned long long)session->step, bad);
+        pstl_send_note(&session->messages, pst_str_text(&text));
+        pst_str_fini(&text);
+    }
+    return pstl_session_release(session, status, &diag, error);
+}
+
+static void report_skipped(void *ctx, const char *dir, uint64_t step,
+                           const char *text)
+{
+    (void)dir;
+    (void)step;
+    pstl_send_note(ctx, text);
+}
+
+/* COLLECTIVE. Loads, and marks the session as failed if some of its values are
+ * those of the checkpoint and others are not. */
+static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
+                                       struct pst_checkpoint_info *ret,
+                                       struct pst_diag *diag)
+{
+    bool begun = false;
+    struct pst_str differs = {0};
+    const struct pst_load_choice choice = {.dir = folder,
+                                           .step = PST_CHECKPOINT_LATEST,
+                                           .begun = &begun,
+                                           .differs = &differs,
+                                           .skipped = report_skipped,
+                                           .ctx = &s->messages};
+    enum pst_status status =
+        pst_engine_load(s->engine, &choice, ret, NULL, diag);
+
+    if (status != PST_OK &&
+        pst_transport_agree(s->transport, begun ? PST_ERR_INTERNAL : PST_OK,
+                            NULL) != PST_OK)
+        s->failed = true;
+    if (status == PST_OK && differs.len > 0)
+        pstl_send_note(&s->messages, pst_str_text(&differs));
+    pst_str_fini(&differs);
+    return status;
+}
+
+int penstock_load(penstock_session *session, const char *folder,
+                  uint64_t *ret_step, struct penstock_error *error)
+{
+    struct pst_checkpoint_info info;
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_acquire(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    if (folder == NULL || *folder == '\0')
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
+                              "the folder is NULL or empty");
+    status = pst_transport_agree(session->transport, status, &diag);
+    if (status == PST_OK)
+        session->has_grads = session->is_half = false;
+    if (status == PST_OK)
+        status = load_checkpoint(session, folder, &info, &diag);
+    if (status == PST_OK) {
+        session->step = info.step;
+        session->changes = info.changes;
+        session->course = info.course;
+        if (ret_step != NULL)
+            *ret_step = info.step;
+    }
+    if (status == PST_OK && pstl_is_first(session)) {
+        struct pst_checkpoint_run whose = {0};
+        uint64_t newest = info.step;
+
+        if (find_newest_step(folder, &newest, NULL) != PST_OK)
+            newest = info.step;
+        session->newest = PST_MAX(session->newest, newest);
+        /* Later saves to that folder continue its run. */
+        if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
+            whose.name[0] != '\0') {
+            memcpy(session->run, whose.name, sizeof(session->run));
+            session->course = PST_MAX(session->course, whose.course);
+        }
+        pst_free(whose.fallback);
+    }
+    return pstl_session_release(session, status, &diag, error);
+}
