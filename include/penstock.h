@@ -448,17 +448,20 @@ int penstock_set(penstock_session *session, const char *name,
  * finished steps. The folder is made if it is missing, and belongs to the
  * session from then on. A folder with checkpoints of another run is refused,
  * unless it is the one that penstock_load has read last, and so is one in which
- * another program has made later checkpoints since. If the session has gone
- * back with penstock_load, its own later checkpoints are moved into a folder
- * former-N of that folder, and a message says so. {"keep", "N"}: number of
- * checkpoints that stay in the folder. */
+ * another program has made later checkpoints since, also in the run's second
+ * folder (--checkpoint-fallback), or if that one cannot be read. If the session
+ * has gone back with penstock_load, its own later checkpoints are moved into a
+ * folder former-N of that folder, and a message says so. {"keep", "N"}: number
+ * of checkpoints that stay in the folder. */
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
- * library or of a job, with any cut and number of ranks. *ret_step (may be
- * NULL): the number of steps finished in it; the session continues with the
- * next one. After an error nothing has changed, except if a file cannot be read
- * half-way: then the session can only be freed (library.failed). */
+ * library or of a job, with any cut and number of ranks. A message says if the
+ * run's second folder, which is not read, has or may have a later one.
+ * *ret_step (may be NULL): the number of steps finished in it; the session
+ * continues with the next one. After an error nothing has changed, except if a
+ * file cannot be read half-way: then the session can only be freed
+ * (library.failed). */
 int penstock_load(penstock_session *session, const char *folder,
                   uint64_t *ret_step, struct penstock_error *error);
 

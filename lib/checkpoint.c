@@ -6,6 +6,7 @@
 #include "lib/object.h"
 #include "stages/base/alloc.h"
 #include "stages/files/checkpoint/owner.h"
+#include "stages/files/checkpoint/pair.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -102,6 +103,34 @@ static enum pst_status set_later_aside(penstock_session *s, const char *folder,
     return PST_OK;
 }
 
+/* Refuses if the second folder of the run in `folder` has a checkpoint after
+ * the current step: a resume of the run would go on from that one, and drop the
+ * steps of this session. */
+static enum pst_status refuse_later_second(const penstock_session *s,
+                                           const char *folder,
+                                           struct pst_diag *diag)
+{
+    struct pst_checkpoint_second second = {0};
+    enum pst_status status = pst_checkpoint_read_second(folder, &second, diag);
+
+    if (status == PST_OK && second.dir != NULL && second.step > s->step)
+        status =
+            pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                         "the second folder of the run in %.500s, %.500s, "
+                         "has a checkpoint of step %llu: go on from it "
+                         "with penstock_load, or save to another folder",
+                         folder, second.dir, (unsigned long long)second.step);
+    else if (status == PST_OK && (second.gone || second.unread))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                              "the second folder of the run in %.500s, %.500s, "
+                              "cannot be read, and may have a later "
+                              "checkpoint: bring it back, or save to another "
+                              "folder",
+                              folder, second.dir);
+    pst_free(second.dir);
+    return status;
+}
+
 /* Takes ownership of the folder, or checks that the session still has it. */
 static enum pst_status ensure_claim(penstock_session *s, const char *folder,
                                     struct pst_diag *diag)
@@ -121,6 +150,8 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
         status = claim_folder(s, folder, diag);
     else if ((status = pst_checkpoint_check_owner(s->owner, diag)) == PST_OK)
         status = pst_checkpoint_restore_owner(s->owner, diag);
+    if (status == PST_OK)
+        status = refuse_later_second(s, folder, diag);
     return status == PST_OK ? set_later_aside(s, folder, diag) : status;
 }
 
@@ -219,6 +250,7 @@ int penstock_load(penstock_session *session, const char *folder,
     }
     if (status == PST_OK && pstl_is_first(session)) {
         struct pst_checkpoint_run whose = {0};
+        struct pst_str text = {0};
         uint64_t newest = info.step;
 
         if (find_newest_step(folder, &newest, NULL) != PST_OK)
@@ -231,6 +263,9 @@ int penstock_load(penstock_session *session, const char *folder,
             session->course = PST_MAX(session->course, whose.course);
         }
         pst_free(whose.fallback);
+        if (pst_checkpoint_describe_second(folder, info.step, true, &text))
+            pstl_send_note(&session->messages, pst_str_text(&text));
+        pst_str_fini(&text);
     }
     return pstl_session_release(session, status, &diag, error);
 }

@@ -12,6 +12,7 @@
 #include "stages/base/plural.h"
 #include "stages/files/checkpoint/checkpoint.h"
 #include "stages/files/checkpoint/owner.h"
+#include "stages/files/checkpoint/pair.h"
 
 static enum pst_status parse_step(const char *option, const char *text,
                                   uint64_t *ret, struct pst_diag *diag)
@@ -43,28 +44,13 @@ static enum pst_status pin_steps(const char *dir, const struct pstd_list *list,
 
 void pstctl_print_second_note(const char *dir, uint64_t step)
 {
-    struct pst_checkpoint_query query = {.step = PST_CHECKPOINT_LATEST};
-    struct pst_checkpoint_run run = {0};
-    struct pst_checkpoint *ckpt = NULL;
-    struct pst_diag ignored;
-    enum pst_status status;
+    struct pst_str text = {0};
 
-    if (pst_checkpoint_read_run(dir, &run, &ignored) != PST_OK ||
-        run.fallback == NULL)
-        return;
-    query.dir = run.fallback;
-    status = pst_checkpoint_open(&query, &ckpt, &ignored);
-    /* PST_ERR_NOT_FOUND only means that this command may not open the folder:
-     * it has access to the files named on the command line alone. */
-    if (status != PST_ERR_NOT_FOUND &&
-        (status != PST_OK || ckpt->info.step >= step))
-        pstctl_printf(stderr,
-                      "note: this is step %" PRIu64 " of %s; the second folder "
-                      "of the run, %s, %s a later save\n",
-                      step, dir, run.fallback,
-                      status == PST_OK ? "has" : "may have");
-    pst_checkpoint_close(ckpt);
-    pst_free(run.fallback);
+    /* A folder that is gone may only be closed to this command, which has
+     * access to the files named on the command line alone. */
+    if (pst_checkpoint_describe_second(dir, step, false, &text))
+        pstctl_printf(stderr, "note: %s\n", pst_str_text(&text));
+    pst_str_fini(&text);
 }
 
 /* Removes the listed checkpoints; refuses while a run uses the folder. */

@@ -11,6 +11,7 @@ runs that one of the two continues from the other's checkpoint. Steps in two
 calls, gradients and then the update, have the bits of steps in one. The library
 prints nothing.
 """
+import glob
 import json
 import os
 import random
@@ -290,6 +291,40 @@ def resume(bench):
     assert bench.state(copy) == bench.state(folder)
 
 
+def second(bench):
+    """A run whose second folder has its newest checkpoint: load says so, and
+    the library saves nothing that a resume would pass over. Its saves after
+    that checkpoint continue the run."""
+    first, other = bench.at("ck"), bench.at("ck2")
+    newest = os.path.join(other, f"step-{3:08}")
+
+    def run(steps, *more):
+        return bench.run(1, steps, "--checkpoint", first, "--resume=auto",
+                         *more)[0]
+
+    run(1, "--checkpoint-fallback", other)
+    run(3)
+    os.rename(os.path.join(first, f"step-{3:08}"), newest)
+    lines = bench.lib(1, "load", first, "train", "arrays", 1, "refuse", first)
+    assert ("loaded", "1") in lines, lines
+    note, = [rest for word, rest in lines if word == "message"
+             and "second folder" in rest]
+    assert other in note and "has a later save" in note, note
+    error, = [rest for word, rest in lines if word == "refused"]
+    assert error.startswith("checkpoint.other-run ") and other in error, error
+    assert not glob.glob(os.path.join(first, f"step-{2:08}"))
+    os.rename(other, other + "-away")
+    lines = bench.lib(1, "load", first, "refuse", first)
+    assert any("may have a later" in rest for word, rest in lines
+               if word == "message"), lines
+    os.rename(other + "-away", other)
+    # From the newest one the library goes on.
+    os.rename(newest, os.path.join(first, f"step-{3:08}"))
+    lines = bench.lib(1, "load", first, "train", "arrays", 1, "save", first)
+    assert not any("second folder" in rest for _, rest in lines), lines
+    assert glob.glob(os.path.join(first, f"step-{4:08}"))
+
+
 def main():
     penstock, drive, tiny, gpt = (os.path.abspath(a) for a in sys.argv[1:])
     for model, high in (tiny, 16), (gpt, 256):
@@ -301,6 +336,8 @@ def main():
             forward(bench)
             evaluate(bench, model == gpt)
             resume(bench)
+            if model == tiny:
+                second(bench)
     print("ok")
 
 

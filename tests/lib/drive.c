@@ -18,6 +18,7 @@
  *   update           the second part; prints loss and norm
  *   swap MODULE FILE [NAME=VALUE...]      prints the error if it fails
  *   save FOLDER      load FOLDER
+ *   refuse FOLDER    a save that must fail; prints the error
  */
 #include "tests/lib/drive.h"
 
@@ -478,6 +479,13 @@ static size_t save(char **argv)
     return 1;
 }
 
+static size_t refuse(char **argv)
+{
+    require(penstock_save(session, argv[0], &error) != 0);
+    printf("refused %s %s\n", error.id, error.text);
+    return 1;
+}
+
 static size_t close_all(void)
 {
     penstock_session_free(session);
@@ -505,6 +513,7 @@ static size_t run_command(char **argv)
                 : strcmp(what, "swap") == 0        ? swap(argv + 1)
                 : strcmp(what, "save") == 0        ? save(argv + 1)
                 : strcmp(what, "load") == 0        ? load(argv + 1)
+                : strcmp(what, "refuse") == 0      ? refuse(argv + 1)
                 : strcmp(what, "close") == 0       ? close_all()
                                                    : obey_new(argv));
 }

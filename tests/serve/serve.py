@@ -212,6 +212,25 @@ def models(bench, norm, tiny, transport):
           "refused")
 
 
+def second(bench, model, transport):
+    """Checks that a served checkpoint is reported if the run's second folder
+    has a later one."""
+    for steps, words in ((1, ["--checkpoint-fallback", "other"]),
+                         (2, ["--resume"])):
+        bench.call("run", model.plan, "-n", "2", "--transport", transport, "-m",
+                   "2", "--data", "rows.safetensors", "--steps", str(steps),
+                   "--checkpoint", "first", "--quiet", *words)
+    os.rename(bench.path("first", "step-00000002"),
+              bench.path("other", "step-00000002"))
+    job = Job(bench, model.plan, transport, "second", "--checkpoint", "first")
+    said = job.stop()
+    for part in ("passed over: this is step 1 of ", "; the second folder of ",
+                 " has a later save"):
+        assert part in said, said
+    bench.await_event("second", "checkpoint_skipped", "rank-0")
+    print("second: a later checkpoint in the second folder is reported")
+
+
 def targets(bench, model, mse, transport):
     """Checks that inputs that only the loss reads may be omitted, for any
     number of rows."""
@@ -608,6 +627,7 @@ def main():
         parts = {
             "answers": lambda: answers(bench, model, transport),
             "models": lambda: models(bench, norm, args.tiny, transport),
+            "second": lambda: second(bench, model, transport),
             "targets": lambda: targets(bench, model, mse, transport),
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,

@@ -11,6 +11,7 @@
 #include "daemon/exec/serve/signature.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
+#include "stages/files/checkpoint/pair.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/convert/evaluate.h"
 
@@ -144,6 +145,17 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* Rank 0: reports that the run's second folder, which `serve` does not read,
+ * has or may have a later checkpoint. */
+static void emit_second(struct serving *s, const char *dir)
+{
+    struct pst_str text = {0};
+
+    if (pst_checkpoint_describe_second(dir, s->step, true, &text))
+        emit_skipped(s, dir, s->step, pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
 /* COLLECTIVE. Loads the newest checkpoint, if --checkpoint is given. */
 static enum pst_status load_checkpoint(struct serving *s, struct pst_diag *diag)
 {
@@ -162,6 +174,8 @@ static enum pst_status load_checkpoint(struct serving *s, struct pst_diag *diag)
     status = pst_engine_load(s->engine, &choice, &info, NULL, diag);
     if (status == PST_OK)
         s->step = info.step;
+    if (status == PST_OK && s->w->rank == 0)
+        emit_second(s, choice.dir);
     return status;
 }
 

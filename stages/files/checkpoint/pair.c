@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/files/checkpoint/pair.h"
 
+#include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
+#include "stages/files/checkpoint/checkpoint.h"
+#include "stages/files/checkpoint/owner.h"
 #include "stages/files/checkpoint/owner_record.h"
 
 /* True if the run of `by` has replaced that of `of`, whose folder `dir` it
@@ -75,4 +80,75 @@ enum pst_status pst_checkpoint_read_pair(const char *first, const char *second,
     pair.missed = find_missed(&r[0], &pair.lineage.rewinds);
     *ret = pair;
     return PST_OK;
+}
+
+/* True if the second folder is known to be another run's; one that cannot be
+ * read is not. */
+static bool is_of_other_run(const struct pst_checkpoint_pair *pair,
+                            const char *dir)
+{
+    struct pst_checkpoint_run run = {0};
+    struct pst_diag ignored;
+    bool ret = false;
+
+    if (pair->lineage.ignored[1] &&
+        pst_checkpoint_read_run(dir, &run, &ignored) == PST_OK)
+        ret = true;
+    pst_free(run.fallback);
+    return ret;
+}
+
+enum pst_status pst_checkpoint_read_second(const char *dir,
+                                           struct pst_checkpoint_second *ret,
+                                           struct pst_diag *diag)
+{
+    struct pst_checkpoint_query query = {.step = PST_CHECKPOINT_LATEST};
+    struct pst_checkpoint_second second = {0};
+    struct pst_checkpoint_pair pair = {0};
+    struct pst_checkpoint_run run = {0};
+    struct pst_checkpoint *ckpt = NULL;
+    struct pst_diag ignored;
+    enum pst_status status = pst_checkpoint_read_run(dir, &run, diag);
+
+    if (status == PST_OK && run.fallback != NULL)
+        status = pst_checkpoint_read_pair(dir, run.fallback, &pair, diag);
+    if (status != PST_OK || run.fallback == NULL) {
+        pst_free(run.fallback);
+        *ret = second;
+        return status;
+    }
+    second.dir = run.fallback;
+    second.gone = access(second.dir, F_OK) != 0;
+    query.dir = second.dir;
+    query.lineage = &pair.lineage;
+    if (!second.gone && !is_of_other_run(&pair, second.dir)) {
+        status = pst_checkpoint_open(&query, &ckpt, &ignored);
+        second.step = status == PST_OK ? ckpt->info.step : 0;
+        second.unread = status != PST_OK && status != PST_ERR_NOT_FOUND &&
+                        status != PST_ERR_INPUT;
+        pst_checkpoint_close(ckpt);
+    }
+    *ret = second;
+    return PST_OK;
+}
+
+bool pst_checkpoint_describe_second(const char *dir, uint64_t step, bool gone,
+                                    struct pst_str *ret)
+{
+    struct pst_checkpoint_second second = {0};
+    struct pst_diag ignored;
+    bool any;
+
+    if (pst_checkpoint_read_second(dir, &second, &ignored) != PST_OK ||
+        second.dir == NULL)
+        return false;
+    any = second.step >= step || second.unread || (gone && second.gone);
+    if (any)
+        pst_str_addf(ret,
+                     "this is step %" PRIu64 " of %s; the second folder of the "
+                     "run, %s, %s a later save",
+                     step, dir, second.dir,
+                     second.step >= step ? "has" : "may have");
+    pst_free(second.dir);
+    return any;
 }

@@ -4,6 +4,7 @@
 /* The run that two checkpoint folders belong to, by their records. Restarts and
  * resumes decide by it from which checkpoints to go on. Rank 0 and supervisors;
  * any thread. */
+#include "stages/base/str.h"
 #include "stages/files/checkpoint/lineage.h"
 
 struct pst_checkpoint_pair {
@@ -25,5 +26,24 @@ struct pst_checkpoint_pair {
 enum pst_status pst_checkpoint_read_pair(const char *first, const char *second,
                                          struct pst_checkpoint_pair *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
+
+/* What the second folder of a run has. */
+struct pst_checkpoint_second {
+    char *dir; /* NULL: the run has no second folder; free with pst_free */
+    /* Step of its newest good checkpoint in the past of the run; 0: none. */
+    uint64_t step;
+    bool gone;   /* there is no such folder, or this process may not see it */
+    bool unread; /* it cannot be read */
+};
+
+/* Reads the second folder of the run in `dir`, which the record in `dir` names;
+ * for programs that read or write `dir` alone. */
+enum pst_status pst_checkpoint_read_second(
+    const char *dir, struct pst_checkpoint_second *ret,
+    struct pst_diag *diag) PST_MUST_CHECK;
+/* True if the second folder has or may have a later save than step `step` of
+ * `dir`: *ret is a text that says so. gone: also if it is gone. */
+bool pst_checkpoint_describe_second(const char *dir, uint64_t step, bool gone,
+                                    struct pst_str *ret);
 
 #endif
