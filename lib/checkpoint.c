@@ -5,17 +5,54 @@
 
 #include "lib/object.h"
 #include "stages/base/alloc.h"
+#include "stages/base/host/fs.h"
 #include "stages/files/checkpoint/owner.h"
 #include "stages/files/checkpoint/pair.h"
 
 #define TAG PST_TAG_CLIENT
 
-void pstl_checkpoint_release(penstock_session *s)
+static void release_folder(penstock_session *s)
 {
     pst_checkpoint_release(s->owner);
     pst_free(s->folder);
     s->owner = NULL;
     s->folder = NULL;
+}
+
+void pstl_checkpoint_fini(penstock_session *s)
+{
+    release_folder(s);
+    for (size_t i = 0; i < s->seen.n; i++)
+        pst_free(s->seen.at[i].path);
+    pst_vec_fini(&s->seen);
+}
+
+/* Records that the session knows the folder's checkpoints up to a step. Rank
+ * 0. */
+static enum pst_status record_seen(penstock_session *s, const char *folder,
+                                   uint64_t step, struct pst_diag *diag)
+{
+    struct pstl_seen_folder seen = {.newest = step};
+
+    for (size_t i = 0; i < s->seen.n; i++)
+        if (pst_path_is_same(s->seen.at[i].path, folder)) {
+            s->seen.at[i].newest = PST_MAX(s->seen.at[i].newest, step);
+            return PST_OK;
+        }
+    seen.path = pst_strdup(TAG, folder);
+    if (seen.path != NULL && pst_vec_push(TAG, &s->seen, seen))
+        return PST_OK;
+    pst_free(seen.path);
+    return pst_diag_nomem(diag, strlen(folder));
+}
+
+/* Returns the latest step that the session knows in the folder; 0: none. */
+static uint64_t find_seen(const penstock_session *s, const char *folder)
+{
+    for (size_t i = 0; i < s->seen.n; i++)
+        if (pst_path_is_same(s->seen.at[i].path, folder))
+            return s->seen.at[i].newest;
+    return 0;
 }
 
 /* Takes ownership of the folder for this session. Rank 0. */
@@ -32,7 +69,7 @@ static enum pst_status claim_folder(penstock_session *s, const char *folder,
     struct pst_checkpoint_run whose = {0};
     enum pst_status status;
 
-    pstl_checkpoint_release(s);
+    release_folder(s);
     if (s->run[0] == '\0')
         pst_checkpoint_name_run(s->run);
     status = pst_checkpoint_read_run(folder, &whose, diag);
@@ -83,7 +120,7 @@ static enum pst_status set_later_aside(penstock_session *s, const char *folder,
 
     if (status != PST_OK)
         return status;
-    if (newest > s->newest)
+    if (newest > find_seen(s, folder))
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
                             "the folder %.500s has a checkpoint of step %llu, "
                             "which another program has made: go on from it "
@@ -152,7 +189,10 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
         status = pst_checkpoint_restore_owner(s->owner, diag);
     if (status == PST_OK)
         status = refuse_later_second(s, folder, diag);
-    return status == PST_OK ? set_later_aside(s, folder, diag) : status;
+    if (status == PST_OK)
+        status = set_later_aside(s, folder, diag);
+    /* Makes the folder's entry now, so that nothing fails after the save. */
+    return status == PST_OK ? record_seen(s, folder, 0, diag) : status;
 }
 
 int penstock_save(penstock_session *session, const char *folder,
@@ -174,8 +214,8 @@ int penstock_save(penstock_session *session, const char *folder,
             pst_engine_save(session->engine, folder, session->step,
                             (unsigned)session->config.keep, &note, &diag),
             &diag);
-    if (status == PST_OK)
-        session->newest = PST_MAX(session->newest, session->step);
+    if (status == PST_OK && pstl_is_first(session))
+        status = record_seen(session, folder, session->step, &diag);
     if (status == PST_OK && bad[0] != '\0') {
         struct pst_str text = {0};
 
@@ -236,6 +276,8 @@ int penstock_load(penstock_session *session, const char *folder,
     if (folder == NULL || *folder == '\0')
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
                               "the folder is NULL or empty");
+    else if (pstl_is_first(session))
+        status = record_seen(session, folder, 0, &diag);
     status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         session->has_grads = session->is_half = false;
@@ -255,7 +297,7 @@ int penstock_load(penstock_session *session, const char *folder,
 
         if (find_newest_step(folder, &newest, NULL) != PST_OK)
             newest = info.step;
-        session->newest = PST_MAX(session->newest, newest);
+        status = record_seen(session, folder, newest, &diag);
         /* Later saves to that folder continue its run. */
         if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
             whose.name[0] != '\0') {

@@ -47,6 +47,14 @@ struct pstl_copies {
     atomic_uint_fast64_t written;        /* to the caller's memory */
 };
 
+/* Latest step among the checkpoints in a folder that the session has saved, or
+ * has found there when it loaded one. */
+struct pstl_seen_folder {
+    char *path; /* owned */
+    uint64_t newest;
+};
+struct pstl_seen_folders PST_VEC(struct pstl_seen_folder);
+
 struct penstock_session {
     atomic_flag busy;
     penstock_model *model;
@@ -65,9 +73,7 @@ struct penstock_session {
     struct pst_step_result half; /* if is_half: of penstock_forward_backward */
     uint64_t step, changes;      /* finished steps; calls of set and swap */
     uint64_t course; /* recorded in checkpoints; that of the loaded one */
-    /* rank 0: latest step among the checkpoints that the session has saved, or
-     * has found in a folder that it has loaded */
-    uint64_t newest;
+    struct pstl_seen_folders seen; /* rank 0: folders of checkpoints */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */
     bool *reads;                          /* per input: this process reads it */
@@ -202,8 +208,9 @@ void pstl_forward_free(struct pstl_forward *forward);
 /* Returns the bytes that were planned for the engine of penstock_forward; 0 if
  * forward is NULL. */
 size_t pstl_forward_bytes(const struct pstl_forward *forward);
-/* checkpoint.c: gives up the ownership of the checkpoint folder. */
-void pstl_checkpoint_release(penstock_session *session);
+/* checkpoint.c: gives up the ownership of the checkpoint folder, and frees what
+ * is known of folders. */
+void pstl_checkpoint_fini(penstock_session *session);
 
 /* step.c: checks the inputs of a step and sets session->views. */
 enum pst_status pstl_step_set_inputs(penstock_session *session,

@@ -353,7 +353,7 @@ static void free_session(struct penstock_session *s)
      * may still read all of this: it is not freed. */
     if (pst_engine_is_stuck(s->engine))
         return;
-    pstl_checkpoint_release(s);
+    pstl_checkpoint_fini(s);
     pstl_forward_free(s->forward);
     pst_engine_free(s->engine);
     if (s->transport != NULL)

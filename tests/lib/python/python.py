@@ -438,6 +438,38 @@ def goes_back(penstock, path, given, folder):
             assert saved() == ["step-00000002", "step-00000004"], saved()
 
 
+def two_folders(penstock, path, given, folder):
+    """What a session knows of one folder says nothing of another: it leaves a
+    later checkpoint there that another program has made meanwhile."""
+    high, low = (os.path.join(folder, n) for n in ("high", "low"))
+
+    def train(session, n):
+        for _ in range(n):
+            session.train_step(*given.values())
+
+    with penstock.Model(path, stages=2) as model, \
+            model.session(**OPTIONS) as session:
+        train(session, 1)
+        session.save(low)
+        train(session, 4)
+        session.save(high)
+    with penstock.Model(path, stages=2) as model, \
+            model.session(**OPTIONS) as late:
+        assert late.load(high) == 5 and late.load(low) == 1
+        with penstock.Model(path, stages=2) as same, \
+                same.session(**OPTIONS) as quick:
+            assert quick.load(low) == 1
+            train(quick, 2)
+            quick.save(low)
+        train(late, 1)
+        error = fails(penstock.Error, late.save, low)
+        assert error.id == "checkpoint.other-run", error
+        assert not os.path.exists(os.path.join(low, "former-1"))
+        late.load(high)
+        train(late, 1)
+        late.save(high)
+
+
 def refusals(penstock, model, session, given):
     given = list(given.values())
     fails(TypeError, session.train_step, *given[:3])
@@ -499,6 +531,7 @@ def main():
         callbacks(penstock, session, given, folder, losses)
         views(penstock, session, given)
         goes_back(penstock, path, given, folder)
+        two_folders(penstock, path, given, folder)
         refusals(penstock, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)
