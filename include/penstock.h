@@ -445,14 +445,16 @@ int penstock_set(penstock_session *session, const char *name,
 
 /* COLLECTIVE. Writes a checkpoint to the folder, which all ranks see, as
  * `penstock run --checkpoint` does: parameters, buffers, optimizer, number of
- * finished steps. The folder is made if it is missing, and belongs to the
- * session from then on. A folder with checkpoints of another run is refused,
- * unless it is the one that penstock_load has read last, and so is one in which
- * another program has made later checkpoints since, also in the run's second
- * folder (--checkpoint-fallback), or if that one cannot be read. If the session
- * has gone back with penstock_load, its own later checkpoints are moved into a
- * folder former-N of that folder, and a message says so. {"keep", "N"}: number
- * of checkpoints that stay in the folder. */
+ * finished steps, and the options of the run that was loaded, so that a resume
+ * of it goes on with what `penstock set` had set. The folder is made if it is
+ * missing, and belongs to the session from then on. A folder with checkpoints
+ * of another run is refused, unless it is the one that penstock_load has read
+ * last, and so is one in which another program has made later checkpoints
+ * since, also in the run's second folder (--checkpoint-fallback), or if that
+ * one cannot be read. If the session has gone back with penstock_load, its own
+ * later checkpoints are moved into a folder former-N of that folder, and a
+ * message says so. {"keep", "N"}: number of checkpoints that stay in the
+ * folder. */
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this

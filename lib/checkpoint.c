@@ -206,6 +206,7 @@ int penstock_save(penstock_session *session, const char *folder,
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     note.changes = session->changes;
+    note.options = session->run_options;
     status = pst_transport_agree(session->transport,
                                  ensure_claim(session, folder, &diag), &diag);
     if (status == PST_OK)
@@ -295,6 +296,7 @@ int penstock_load(penstock_session *session, const char *folder,
         struct pst_str text = {0};
         uint64_t newest = info.step;
 
+        memcpy(session->run_options, info.options, sizeof(info.options));
         if (find_newest_step(folder, &newest, NULL) != PST_OK)
             newest = info.step;
         status = record_seen(session, folder, newest, &diag);

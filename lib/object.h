@@ -73,6 +73,9 @@ struct penstock_session {
     struct pst_step_result half; /* if is_half: of penstock_forward_backward */
     uint64_t step, changes;      /* finished steps; calls of set and swap */
     uint64_t course; /* recorded in checkpoints; that of the loaded one */
+    /* Rank 0: recorded in checkpoints; of the loaded one: what `penstock set`
+     * has set in its run stays set. */
+    char run_options[PST_CHECKPOINT_OPTIONS];
     struct pstl_seen_folders seen; /* rank 0: folders of checkpoints */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */

@@ -291,6 +291,31 @@ def resume(bench):
     assert bench.state(copy) == bench.state(folder)
 
 
+def keeps_set(bench):
+    """What `penstock set` has set in a job stays set in its run after the
+    library has gone on with it."""
+    folder = bench.at("set-ck")
+    job = subprocess.Popen(
+        [bench.penstock, "run", bench.plan, "--transport", "self", "-n", "1",
+         "--job", "set", "--steps", "1000000000", "--data",
+         bench.at("data.safetensors"), "--checkpoint", folder, "--quiet",
+         *(f"--{name}={value}" for name, value in TRAIN.items())],
+        env=bench.env, cwd=bench.folder)
+    while subprocess.run([bench.penstock, "set", "--job", "set", "lr=0.05"],
+                         env=bench.env, cwd=bench.folder, check=False,
+                         capture_output=True).returncode != 0:
+        assert job.poll() is None
+    bench.call(bench.penstock, "stop", "--job", "set")
+    assert job.wait(PATIENCE) == 130
+    line, = [rest for word, rest in
+             bench.lib(1, "load", folder, "save", bench.at("set-on"))
+             if word == "loaded"]
+    bench.run(1, int(line) + 1, "--checkpoint", bench.at("set-on"), "--resume",
+              "--log-dir", bench.at("set-log"))
+    with open(bench.at("set-log", "rank-0.log"), encoding="utf-8") as file:
+        assert " event=set_restored " in file.read()
+
+
 def second(bench):
     """A run whose second folder has its newest checkpoint: load says so, and
     the library saves nothing that a resume would pass over. Its saves after
@@ -338,6 +363,7 @@ def main():
             resume(bench)
             if model == tiny:
                 second(bench)
+                keeps_set(bench)
     print("ok")
 
 
