@@ -222,16 +222,6 @@ void pstd_course_make(struct pstd_session *s)
         pstd_course_change(s);
 }
 
-const char *pstd_course_for_checkpoint(struct pstd_session *s)
-{
-    if (strcmp(s->config.on_spike, "none") == 0)
-        return pst_str_text(&s->course);
-    pst_str_fini(&s->saved_course);
-    pst_str_add(&s->saved_course, pst_str_text(&s->course));
-    pstd_gauge_print(&s->gauge, &s->spiked, &s->saved_course);
-    return pst_str_text(&s->saved_course);
-}
-
 /* Finds the line of a setting in `course`, and copies the text after its '=' to
  * value. line: text that begins with the setting's name, of `name` bytes. */
 static bool find_line(const char *course, const char *line, size_t name,

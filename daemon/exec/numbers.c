@@ -108,20 +108,15 @@ void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm)
     add_number(&g->norm, g->window, norm);
 }
 
-static void print_spikes(const char *name, const struct pstd_spikes *of,
-                         struct pst_str *out)
-{
-    pst_str_addf(out, "%s=%llu %.17g %.17g\n", name,
-                 (unsigned long long)of->seen, of->mean, of->variance);
-}
-
 void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
-                      struct pst_str *out)
+                      char *ret, size_t size)
 {
-    print_spikes(LOSS, &g->loss, out);
-    print_spikes(NORM, &g->norm, out);
-    pst_str_addf(
-        out, "%s=%llu %llu %llu %llu %llu\n", SKIPS,
+    (void)snprintf(
+        ret, size,
+        LOSS "=%llu %.17g %.17g\n" NORM "=%llu %.17g %.17g\n" SKIPS
+             "=%llu %llu %llu %llu %llu\n",
+        (unsigned long long)g->loss.seen, g->loss.mean, g->loss.variance,
+        (unsigned long long)g->norm.seen, g->norm.mean, g->norm.variance,
         (unsigned long long)n->skipped, (unsigned long long)n->in_a_row,
         (unsigned long long)n->furthest, (unsigned long long)n->rollbacks,
         (unsigned long long)n->rolled_to);

@@ -7,9 +7,8 @@
  * of values that all ranks know, so that all ranks decide alike. Exec thread.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-
-struct pst_str;
 
 enum pstd_numbers_action {
     PSTD_NUMBERS_STOP,     /* end the run before that step */
@@ -72,11 +71,11 @@ double pstd_gauge_compute_limit(const struct pstd_gauge *g,
                                 const struct pstd_spikes *of);
 /* Adds the numbers of an applied step; a norm that is NaN does not count. */
 void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm);
-/* Appends mean and variance, and what the policy has done, as lines of a
+/* Writes mean and variance, and what the policy has done, as lines of a
  * checkpoint's settings; reads them without loss. Without such lines they begin
- * anew. */
+ * anew. size: that of ret; 320 bytes are enough. */
 void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
-                      struct pst_str *out);
+                      char *ret, size_t size);
 void pstd_gauge_read(struct pstd_gauge *g, const char *lines);
 void pstd_numbers_read(struct pstd_numbers *n, const char *lines);
 

@@ -661,7 +661,6 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pst_data_close(s.data);
     pst_free(s.times);
     pst_str_fini(&s.course);
-    pst_str_fini(&s.saved_course);
     pst_str_fini(&s.evals_of);
     pst_vec_fini(&s.set);
     pstd_config_fini(&s.config);

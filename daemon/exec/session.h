@@ -138,8 +138,7 @@ struct pstd_session {
     /* --on-spike: its policy, and on rank 0 what is compared. */
     struct pstd_numbers spiked;
     struct pstd_gauge gauge;
-    struct pst_str saved_course; /* used by pstd_course_for_checkpoint */
-    bool refused;                /* the last step was applied on no rank */
+    bool refused; /* the last step was applied on no rank */
     /* The last step was refused because of a non-finite number. */
     bool diverged;
     struct pstd_sums sums;            /* sums over this run */
@@ -180,9 +179,6 @@ enum pst_status pstd_session_record_key(struct pstd_session *s,
 void pstd_course_make(struct pstd_session *s);
 /* Replaces the lines of options that were changed during the run. */
 void pstd_course_change(struct pstd_session *s);
-/* Returns the settings for a checkpoint, with what --on-spike compares.
- * Borrowed until the next call. */
-const char *pstd_course_for_checkpoint(struct pstd_session *s);
 /* Reports settings that differ from those in a checkpoint. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *before);
@@ -300,8 +296,8 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
  * step or its save. */
 void pstd_session_answer_checkpoint(struct pstd_session *s);
 /* Returns what all checkpoints of the current step record besides the state.
- * Borrowed until the next call. */
-struct pst_save_note pstd_session_save_note(struct pstd_session *s);
+ * Borrows s->course. */
+struct pst_save_note pstd_session_save_note(const struct pstd_session *s);
 /* COLLECTIVE. Begins to save the state of this step, which is the best so far,
  * while steps continue. dir: the folder, borrowed until the save has ended.
  * *ret_begun: false if there is no memory for that; then nothing was done. */

@@ -258,6 +258,8 @@ enum pst_status pst_engine_dump_final(struct pst_engine *engine,
 void pst_dump_set_step(struct pst_dump *dump, uint64_t step);
 void pst_dump_free(struct pst_dump *dump);
 
+#define PST_SAVE_MORE 512
+
 /* Metadata of a checkpoint. */
 struct pst_save_note {
     /* fault of the step after the saved ones, which was not applied; or NULL */
@@ -267,6 +269,7 @@ struct pst_save_note {
     uint64_t course;  /* number of the run's course (lineage.h) */
     /* options of the run (pst_checkpoint_info.options); NULL: unknown */
     const char *options;
+    char more[PST_SAVE_MORE]; /* lines that follow them */
     /* Buffer of PST_CHECKPOINT_REASON bytes for the reason that the saved
      * checkpoint is bad, on all ranks; "": it is good. May be NULL. */
     char *ret_bad;

@@ -254,12 +254,16 @@ static enum pst_status mark_fault(struct pstd_session *s, const char *fault,
     return PST_OK;
 }
 
-struct pst_save_note pstd_session_save_note(struct pstd_session *s)
+struct pst_save_note pstd_session_save_note(const struct pstd_session *s)
 {
-    return (struct pst_save_note){.changes = s->changes,
-                                  .course = s->course_number,
-                                  .options = pstd_course_for_checkpoint(s),
-                                  .place = pstd_session_place(s)};
+    struct pst_save_note note = {.changes = s->changes,
+                                 .course = s->course_number,
+                                 .options = pst_str_text(&s->course),
+                                 .place = pstd_session_place(s)};
+
+    if (strcmp(s->config.on_spike, "none") != 0)
+        pstd_gauge_print(&s->gauge, &s->spiked, note.more, sizeof(note.more));
+    return note;
 }
 
 /* --- beside the steps ----------------------------------------------------- */

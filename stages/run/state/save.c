@@ -37,7 +37,8 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
     if (note != NULL && note->next_fault != NULL)
         snprintf(ret->reason, sizeof(ret->reason), "%s", note->next_fault);
     if (note != NULL && note->options != NULL)
-        snprintf(ret->options, sizeof(ret->options), "%s", note->options);
+        snprintf(ret->options, sizeof(ret->options), "%s%s", note->options,
+                 note->more);
     memcpy(ret->model_digest, pst_carried_model(engine),
            sizeof(ret->model_digest));
     memcpy(ret->identity, pst_carried_identity(engine), sizeof(ret->identity));

@@ -14,6 +14,7 @@ often   --checkpoint-cost: saves happen by themselves, and their cost is
         reported
 again   a save that fails in one folder goes to the other, with the state of
         its own step, although later steps have run
+noted   such a save records the run's options, also with --on-spike
 copied  a copy of a run's folder may not save into the second folder of that run
 moved   a run whose folder was moved away does not touch files that another run
         has made at the same path
@@ -175,6 +176,21 @@ def check_fallback(b):
                                      "manifest.json")), (step, folder)
     assert b.number_of("log-again", "step", 6) < b.number_of(
         "log-again", "checkpoint_saved", 5), b.lines("log-again")
+
+
+def noted(b):
+    """The first folder cannot be made, so that a save that should begin beside
+    the steps is made between them: it has the options and what --on-spike
+    compares."""
+    b.call(*b.words("log-noted", "--checkpoint", "again-a/step-00000005/ck",
+                    "--checkpoint-fallback", "noted", "--checkpoint-every", "3",
+                    "--on-spike", "skip", "--keep", "0", "--steps", "8"))
+    for step in 3, 6, 8:
+        with open(b.path(f"noted/step-{step:08}/manifest.json"),
+                  encoding="utf-8") as file:
+            options = json.load(file)["options"]
+        assert options["--on-spike"] == "skip", (step, options)
+        assert options["spikes.loss"].startswith(f"{step} "), (step, options)
 
 
 def unnamed(b):
@@ -345,7 +361,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
             for part in (check_requested_save, check_save_share, best,
-                         check_fallback, unnamed, copied, moved, refused,
+                         check_fallback, noted, unnamed, copied, moved, refused,
                          check_bad_buffer, memory):
                 part(b)
     print("ok")

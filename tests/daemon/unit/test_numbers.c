@@ -109,6 +109,7 @@ static void gauges(void **state)
     struct pstd_numbers back = {.limit = 9};
     double sum = 0, squares = 0, mean, variance;
     struct pst_str text = {0};
+    char lines[320];
     unsigned seed = 5;
 
     (void)state;
@@ -132,8 +133,8 @@ static void gauges(void **state)
     assert_true(fabs(pstd_gauge_compute_limit(&g, &g.loss) -
                      (mean + 3 * sqrt(variance))) < 1e-9);
     pst_str_add(&text, "--lr=1\n");
-    pstd_gauge_print(&g, &did, &text);
-    pst_str_add(&text, "other=1\n");
+    pstd_gauge_print(&g, &did, lines, sizeof(lines));
+    pst_str_addf(&text, "%sother=1\n", lines);
     pstd_gauge_read(&read, pst_str_text(&text));
     assert_memory_equal(&read, &g, sizeof(g));
     pstd_numbers_read(&back, pst_str_text(&text));
