@@ -80,20 +80,6 @@ static enum pst_status find_second(const struct pstd_config *config, char **ret,
     return status;
 }
 
-/* Sets *ret if --resume=auto will find that the second folder, which the first
- * one names, is missing: the ranks refuse to start then. */
-static enum pst_status check_second(const struct pstd_config *config, bool *ret,
-                                    struct pst_diag *diag)
-{
-    char *dir;
-    enum pst_status status = find_second(config, &dir, diag);
-
-    *ret = status == PST_OK && config->checkpoint_fallback == NULL &&
-           dir != NULL && access(dir, F_OK) != 0;
-    pst_free(dir);
-    return status;
-}
-
 static enum pst_status read_second_name(const struct pstd_config *config,
                                         char ret[33], struct pst_diag *diag)
 {
@@ -136,6 +122,23 @@ static enum pst_status read_pair_name(const struct pstd_config *config,
     return status;
 }
 
+/* Sets *ret if --resume=auto will find no checkpoint, and that one of the
+ * folders is missing which the other one names: the ranks refuse to start
+ * then. */
+static enum pst_status check_gone(const struct pstd_config *config, bool *ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_checkpoint_pair pair = {0};
+    char *dir = NULL;
+    const enum pst_status status = read_pair(config, &pair, &dir, diag);
+
+    *ret = pair.gone[0] || pair.gone[1] ||
+           (status == PST_OK && config->checkpoint_fallback == NULL &&
+            dir != NULL && access(dir, F_OK) != 0);
+    pst_free(dir);
+    return status;
+}
+
 static enum pst_status find_newest(const struct pstd_config *config,
                                    struct found *ret, struct pst_diag *diag)
 {
@@ -171,7 +174,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
                                struct pst_diag *diag)
 {
     struct found found = {0};
-    bool lacks = false, of_second;
+    bool gone = false, of_second;
 
     *past = (struct pstd_past){0};
     /* If a folder cannot be read, the ranks will refuse it, with the cause. */
@@ -182,9 +185,9 @@ enum pst_status pstd_past_init(struct pstd_past *past,
     if (read_second_name(config, past->second, diag) != PST_OK)
         past->second[0] = '\0';
     if (find_newest(config, &found, diag) != PST_OK ||
-        check_second(config, &lacks, diag) != PST_OK)
+        check_gone(config, &gone, diag) != PST_OK)
         found = (struct found){.any = true};
-    past->anew = config->resume.if_any && !found.any && !lacks;
+    past->anew = config->resume.if_any && !found.any && !gone;
     if (!config->resume.on)
         found.step = 0; /* existing checkpoints belong to another run */
     past->step = limit_step(past, config, found.step);

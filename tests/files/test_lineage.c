@@ -189,6 +189,44 @@ static void unlocked_folder_is_checked(void **state)
     assert_true(is_there(1));
 }
 
+/* A folder that the run had at its last save is missing, or an empty one is in
+ * its place. */
+static void pair_misses_a_folder(void **state)
+{
+    struct pst_checkpoint_owner *owners[2];
+    struct pst_checkpoint_pair pair;
+
+    (void)state;
+    assert_ok(take("ck", "a", false, NULL, &owners[0]), &diag);
+    assert_ok(take("second", "a", false, NULL, &owners[1]), &diag);
+    assert_int_equal(rename("second", "away"), 0);
+    assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
+    assert_false(pair.gone[0] || pair.gone[1]); /* nothing was saved */
+    assert_int_equal(rename("away", "second"), 0);
+    pst_checkpoint_record_pair(owners[0], owners[1]);
+    assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
+    assert_false(pair.gone[0] || pair.gone[1]);
+    for (unsigned i = 0; i < 2; i++) {
+        const char *dir = i == 0 ? "ck" : "second";
+
+        assert_int_equal(rename(dir, "away"), 0);
+        for (unsigned made = 0; made < 2; made++) {
+            assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag),
+                      &diag);
+            assert_true(pair.gone[i] && !pair.gone[1 - i]);
+            assert_int_equal(made ? rmdir(dir) : mkdir(dir, 0777), 0);
+        }
+        assert_int_equal(rename("away", dir), 0);
+    }
+    assert_int_equal(rename("ck", "away"), 0);
+    assert_ok(pst_checkpoint_read_pair("away", "second", &pair, &diag), &diag);
+    assert_false(pair.gone[0] || pair.gone[1]);
+    assert_int_equal(rename("away", "ck"), 0);
+    pst_checkpoint_release(owners[0]);
+    pst_checkpoint_release(owners[1]);
+    assert_int_equal(unlink("second/owner.json"), 0);
+}
+
 static void pair_has_one_run(void **state)
 {
     static const uint64_t pairs[][2] = {{5, 10}, {7, 20}};
@@ -257,6 +295,7 @@ int main(void)
         cmocka_unit_test(leaves_courses),
         cmocka_unit_test_setup(opens_only_the_past, clean),
         cmocka_unit_test_setup(unlocked_folder_is_checked, clean),
+        cmocka_unit_test_setup(pair_misses_a_folder, clean),
         cmocka_unit_test_setup(pair_has_one_run, clean),
     };
 

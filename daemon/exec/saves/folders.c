@@ -166,6 +166,22 @@ static enum pst_status has_checkpoints(
     return status;
 }
 
+/* Refuses to begin anew if one of the run's folders is missing, which may have
+ * checkpoints. */
+static enum pst_status refuse_gone(const struct pst_checkpoint_pair *pair,
+                                   const char *first, const char *second,
+                                   struct pst_diag *diag)
+{
+    if (!pair->gone[0] && !pair->gone[1])
+        return PST_OK;
+    return pst_diag_set(
+        diag, PST_E_CHECKPOINT_FOLDER,
+        "the run in %s has saved checkpoints, and the folder that it had at %s "
+        "is not there. If its disk is not mounted, mount it; to begin anew, "
+        "start once without --resume",
+        pair->gone[0] ? second : first, pair->gone[0] ? first : second);
+}
+
 /* Sets *ret if the run has checkpoints, or if its second folder, which may have
  * some, is missing; the resume then reports that. */
 static enum pst_status find_checkpoints(const struct pstd_session *s, bool *ret,
@@ -190,6 +206,8 @@ static enum pst_status find_checkpoints(const struct pstd_session *s, bool *ret,
         status = has_checkpoints(second, &pair.lineage.rewinds, ret, diag);
     if (status == PST_OK && run.fallback != NULL)
         *ret |= access(run.fallback, F_OK) != 0;
+    if (status == PST_OK && !*ret)
+        status = refuse_gone(&pair, first, second, diag);
     pst_free(run.fallback);
     return status;
 }

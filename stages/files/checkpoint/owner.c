@@ -104,25 +104,6 @@ static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
     return make_durable(claim->dir, diag);
 }
 
-/* Stores the path of a folder, if any, as absolute path, since a resume may
- * start in another directory. */
-static enum pst_status store_folder(const char *dir, char ret[PATH_MAX],
-                                    struct pst_diag *diag)
-{
-    char cwd[PATH_MAX] = "";
-    int n;
-
-    if (!dir)
-        dir = "";
-    else if (dir[0] != '/' && !getcwd(cwd, sizeof(cwd)))
-        return pst_diag_errno(diag, errno, "no path for %s", dir);
-    n = snprintf(ret, PATH_MAX, "%s%s%s", cwd, cwd[0] ? "/" : "", dir);
-    return n >= 0 && n < PATH_MAX
-               ? PST_OK
-               : pst_diag_set(diag, PST_E_FILE_LONG_PATH,
-                              "%s: the path is too long", dir);
-}
-
 /* Names the folder if it has no name. Forgets the run's other folder if the run
  * or the path of that folder is new. */
 static void identify_folder(struct pst_checkpoint_owner *o)
@@ -168,9 +149,9 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
         snprintf(o->record.run, sizeof(o->record.run), "%s", claim->run);
     else if (!claim->resume || o->record.run[0] == '\0')
         pst_checkpoint_name_run(o->record.run);
-    status = store_folder(claim->fallback, o->record.fallback, diag);
+    status = pst_owner_store_folder(claim->fallback, o->record.fallback, diag);
     if (status == PST_OK)
-        status = store_folder(claim->first, o->record.first, diag);
+        status = pst_owner_store_folder(claim->first, o->record.first, diag);
     if (status != PST_OK)
         return status;
     identify_folder(o);

@@ -4,6 +4,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,23 @@
 #include <unistd.h>
 
 #define MAX_OWNER ((size_t)64 << 10)
+
+enum pst_status pst_owner_store_folder(const char *dir, char ret[PATH_MAX],
+                                       struct pst_diag *diag)
+{
+    char cwd[PATH_MAX] = "";
+    int n;
+
+    if (!dir)
+        dir = "";
+    else if (dir[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+        return pst_diag_errno(diag, errno, "no path for %s", dir);
+    n = snprintf(ret, PATH_MAX, "%s%s%s", cwd, cwd[0] ? "/" : "", dir);
+    return n >= 0 && n < PATH_MAX
+               ? PST_OK
+               : pst_diag_set(diag, PST_E_FILE_LONG_PATH,
+                              "%s: the path is too long", dir);
+}
 
 enum pst_status pst_owner_path(const char *dir, const char *file,
                                struct pst_str *ret, struct pst_diag *diag)

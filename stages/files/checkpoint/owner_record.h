@@ -36,6 +36,10 @@ struct pst_owner_record {
     bool open; /* the process has not recorded its end */
 };
 
+/* Writes the path of a folder, if any, as absolute path, since a resume may
+ * start in another directory; "" for NULL. */
+enum pst_status pst_owner_store_folder(const char *dir, char ret[PATH_MAX],
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends the path of a file in the folder to *ret. */
 enum pst_status pst_owner_path(const char *dir, const char *file,
                                struct pst_str *ret,

@@ -42,6 +42,25 @@ static uint64_t find_missed(const struct pst_owner_record *of,
     return 0;
 }
 
+/* Sets *ret if a folder `dir`, which has this id, is not the one that the run
+ * of `by` had there at its last save. path: that of the run's other folder. */
+static enum pst_status find_gone(const struct pst_owner_record *by,
+                                 const char *path, const char *dir,
+                                 const char *id, bool *ret,
+                                 struct pst_diag *diag)
+{
+    char whole[PATH_MAX];
+    enum pst_status status;
+
+    *ret = false;
+    if (dir == NULL || by->other[0] == '\0' || strcmp(by->other, id) == 0)
+        return PST_OK;
+    status = pst_owner_store_folder(dir, whole, diag);
+    if (status == PST_OK)
+        *ret = pst_path_is_same(path, whole);
+    return status;
+}
+
 enum pst_status pst_checkpoint_read_pair(const char *first, const char *second,
                                          struct pst_checkpoint_pair *ret,
                                          struct pst_diag *diag)
@@ -77,6 +96,14 @@ enum pst_status pst_checkpoint_read_pair(const char *first, const char *second,
                                       of->at[k].step);
     }
     pair.lineage.ignored[1] |= unread;
+    if (!pair.lineage.ignored[1])
+        status =
+            find_gone(&r[1], r[1].first, first, r[0].id, &pair.gone[0], diag);
+    if (status == PST_OK && !pair.lineage.ignored[0])
+        status = find_gone(&r[0], r[0].fallback, second, r[1].id, &pair.gone[1],
+                           diag);
+    if (status != PST_OK)
+        return status;
     pair.missed = find_missed(&r[0], &pair.lineage.rewinds);
     *ret = pair;
     return PST_OK;

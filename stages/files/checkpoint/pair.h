@@ -13,6 +13,9 @@ struct pst_checkpoint_pair {
     /* Another run is named in this folder, which this run could not write when
      * --adopt replaced that run. */
     bool replaced[2];
+    /* The folder is not the one that the run had at this path when it saved
+     * last, which may have checkpoints: its disk may not be mounted. */
+    bool gone[2];
     struct pst_checkpoint_lineage lineage; /* newest: UINT64_MAX */
     /* Earliest step to which the run has gone back while it could not write
      * the first folder; 0: none. */

@@ -117,6 +117,41 @@ static void resumes_if_there_is_one(void **state)
     drive_expect_output("--resume needs --checkpoint");
 }
 
+/* --resume=auto does not begin anew if the run has saved checkpoints, and the
+ * folder that may have them is missing. */
+static void misses_a_folder(void **state)
+{
+    (void)state;
+    drive_expect(run("--steps 2 --checkpoint go --checkpoint-fallback ne "
+                     "--resume=auto --quiet"),
+                 0);
+    rename_in_folder("go", "gone");
+    drive_expect(run("--steps 4 --checkpoint go --checkpoint-fallback ne "
+                     "--resume=auto --max-restarts 2"),
+                 78);
+    drive_expect_output("go is not there");
+    assert_false(drive_exists("go/owner.json"));
+    drive_expect(run("--steps 3 --checkpoint go --checkpoint-fallback ne "
+                     "--json"),
+                 0);
+    drive_expect_output("\"first_step\":0");
+    drive_expect(run("--steps 4 --checkpoint go --checkpoint-fallback ne "
+                     "--resume=auto --json"),
+                 0);
+    drive_expect_output("\"first_step\":3");
+
+    /* The checkpoint is in the second folder. */
+    block_step("og", true);
+    drive_expect(run("--steps 3 --checkpoint og --checkpoint-fallback en "
+                     "--resume=auto --quiet"),
+                 0);
+    rename_in_folder("en", "ne/en");
+    drive_expect(run("--steps 4 --checkpoint og --checkpoint-fallback en "
+                     "--resume=auto"),
+                 78);
+    drive_expect_output("en is not there");
+}
+
 /* A checkpoint folder belongs to one run. Another run is refused, even with the
  * same model. --adopt takes the folder over and removes nothing. */
 static void keeps_runs_apart(void **state)
@@ -703,6 +738,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest self[] = {
         cmocka_unit_test(trains_and_resumes_bit_for_bit),
         cmocka_unit_test(resumes_if_there_is_one),
+        cmocka_unit_test(misses_a_folder),
         cmocka_unit_test(saves_after_a_signal_to_all),
         cmocka_unit_test(saves_elsewhere_or_later),
         cmocka_unit_test(keeps_runs_apart),
