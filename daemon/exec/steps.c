@@ -28,6 +28,8 @@ enum pst_status pstd_session_begin_history(struct pstd_session *s,
         pst_checkpoint_name_run(head.run);
     if (s->w->rank == 0 && (dirs[0] != NULL || dirs[1] != NULL))
         status = pstd_steps_begin(&s->history, &head, dirs, diag);
+    if (status == PST_OK && s->missed > 0)
+        pstd_steps_disown_after(&s->history, IN_CHECKPOINTS, s->missed);
     return pstd_agree_status(s->w, status, diag);
 }
 

@@ -43,6 +43,12 @@ enum pst_status pstd_steps_begin(struct pstd_steps_writer *w,
     return PST_OK;
 }
 
+void pstd_steps_disown_after(struct pstd_steps_writer *w, unsigned i,
+                             uint64_t step)
+{
+    w->at[i].last = PST_MIN(w->at[i].last, step);
+}
+
 static void close_file(struct pstd_steps_target *t)
 {
     if (t->fd >= 0)
@@ -91,8 +97,8 @@ static bool can_continue(struct pstd_steps_target *t,
 
     if (pread(t->fd, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes) ||
         !pstd_steps_parse_head(bytes, &head) ||
-        strcmp(head.run, mine->run) != 0 || head.base > mine->base ||
-        head.tokens != mine->tokens)
+        strcmp(head.run, mine->run) != 0 ||
+        head.base > PST_MIN(mine->base, t->last) || head.tokens != mine->tokens)
         return false;
     t->base = head.base;
     return true;

@@ -43,6 +43,10 @@ enum pst_status pstd_steps_begin(struct pstd_steps_writer *w,
                                  const struct pstd_steps_head *head,
                                  const char *const dirs[2],
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Call before the first flush: the run did not make the steps after this one
+ * that the file in folder i has; they are removed. */
+void pstd_steps_disown_after(struct pstd_steps_writer *w, unsigned i,
+                             uint64_t step);
 /* Adds the record of a step; never waits. now: time in seconds. True: a flush
  * is due. */
 bool pstd_steps_add(struct pstd_steps_writer *w,

@@ -59,7 +59,7 @@ enum pst_status pstd_eval_load_past(struct pstd_session *s,
     status = pstd_best_read_past(s, path, &e->past, diag);
     if (status == PST_OK && s->config.resume.step > 0)
         pstd_evals_drop_after(&e->past, s->step);
-    else if (status == PST_OK && s->missed > 0)
+    if (status == PST_OK && s->missed > 0)
         pstd_evals_drop_after(&e->past, s->missed);
     return status == PST_OK ? find_best(s, diag) : status;
 }

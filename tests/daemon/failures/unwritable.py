@@ -100,6 +100,10 @@ class Bench(restarts.Bench):
         with open(self.path("bits.safetensors"), "rb") as file:
             return file.read()
 
+    def history(self, folder):
+        return [x.split(",")[:3]
+                for x in self.call("history", folder).splitlines()[1:]]
+
     def gone_back(self, first):
         """Returns the bits of step 40 of a run that went back from step 30 to
         step 10 undisturbed, and went on with another learning rate."""
@@ -128,6 +132,10 @@ def gone_back_full(b):
     b.call(*b.words(first, *both, "--resume", steps=50))
     assert b.steps(first, "former-1") == [15, 20, 25, 30]
     assert b.steps(first) == [5, 10, 50]
+    # Steps 11 to 30 of the old course are not the run's.
+    rows = b.history(first)
+    assert rows[:10] == b.history("undisturbed-full")[:10], rows
+    assert [int(x[0]) for x in rows[10:]] == [*range(46, 51)], rows
     shutil.rmtree(b.path(second))
     os.mkdir(b.path(second))
     b.call(*b.words(first, *both, "--resume", steps=55))
