@@ -30,7 +30,7 @@ enum pst_status pst_checkpoint_read_pair(const char *first, const char *second,
                                          struct pst_checkpoint_pair *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 
-/* What the second folder of a run has. */
+/* The second folder of a run. */
 struct pst_checkpoint_second {
     char *dir; /* NULL: the run has no second folder; free with pst_free */
     /* Step of its newest good checkpoint in the past of the run; 0: none. */
