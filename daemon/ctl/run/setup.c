@@ -114,6 +114,36 @@ static void print_notes(const struct pst_plan *plan)
         pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
 }
 
+/* Compares the digest of a plan, or of the model file that it is made from,
+ * with that of the first start. The cut of a model file may differ: results do
+ * not depend on it. */
+static enum pst_status check_digest(const struct pstctl_setup *s,
+                                    const char *path, const char *digest,
+                                    struct pst_diag *diag)
+{
+    if (strcmp(s->digest, digest) == 0)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_PLAN_REPLACED,
+                        "%s was replaced since the job began: its digest was "
+                        "%.8s, and is %.8s",
+                        path, s->digest, digest);
+}
+
+/* Checks that the plan that the ranks read is that of the first start. One that
+ * cannot be read is left to them. */
+static enum pst_status check_plan(const struct pstctl_setup *s,
+                                  struct pst_diag *diag)
+{
+    struct pst_plan *plan = NULL;
+    struct pst_diag ignored;
+    enum pst_status status = PST_OK;
+
+    if (pst_plan_load(s->plan, &plan, &ignored) == PST_OK)
+        status = check_digest(s, s->plan, plan->digest, diag);
+    pst_plan_free(plan);
+    return status;
+}
+
 /* Makes the plan from the model or plan that the job's arguments name. again:
  * for a restart of the job. */
 static enum pst_status make_plan(struct pstctl_setup *s,
@@ -124,6 +154,16 @@ static enum pst_status make_plan(struct pstctl_setup *s,
     struct pstd_plan p = {0};
     enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
 
+    if (status == PST_OK) {
+        const char *digest =
+            p.models.n > 0 ? p.plan->model_digest : p.plan->digest;
+
+        if (!again)
+            memcpy(s->digest, digest, sizeof(s->digest));
+        status = check_digest(s, config->args[0], digest, diag);
+        if (status != PST_OK)
+            pstd_plan_close(&p);
+    }
     if (status == PST_OK && config->reference) {
         status = pst_plan_join(p.plan, &whole, diag);
         if (status != PST_OK)
@@ -164,6 +204,8 @@ enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
 
     if (s->temp.fd >= 0 || s->made.len > 0 || s->journal.len > 0)
         status = make_temp(s, diag);
+    if (status == PST_OK && s->made.len == 0)
+        status = check_plan(s, diag);
     if (status != PST_OK || s->made.len == 0)
         return status;
     if (kept && pst_plan_load(s->made.text, &plan, &ignored) == PST_OK) {

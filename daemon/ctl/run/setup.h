@@ -13,8 +13,10 @@ struct pstctl_setup {
                                    files */
     struct pstctl_scratch shm;  /* folder for memory that ranks share */
     struct pst_str made;        /* path of the plan in temp; "": none */
-    struct pst_str session;     /* mpirun's session folder */
-    struct pst_str journal;     /* path of the journal of events */
+    /* Digest of the plan, or of the model file that it is made from. */
+    char digest[33];
+    struct pst_str session; /* mpirun's session folder */
+    struct pst_str journal; /* path of the journal of events */
     struct pst_str job, socket;
     struct pst_str output, record, last; /* files beside the socket */
 };
@@ -34,7 +36,8 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Call before another start: creates the temporary folder again, with the run's
- * plan, if a program that cleans /tmp has removed it. */
+ * plan, if a program that cleans /tmp has removed it. PST_ERR_MISMATCH: the
+ * plan, or the model file that it is made from, was replaced. */
 enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -15,6 +15,7 @@ budget    a job that dies repeatedly at the same step is given up
 launcher  mpirun or the supervisor is killed: no process is left
 shells    other children of the supervisor's process survive
 replaced  penstockd is upgraded while a job runs
+replaced_plan  another plan is made in the folder of the job's plan
 unkillable  SIGKILL does not end a process
 causes    last_exit.json and supervisor.log name the cause of each kind of end
 dump      a rank is killed while the job writes its dump
@@ -49,6 +50,8 @@ from restart_job import (  # noqa: E402
     Bench, EVERY, POINTS, RANK_0, RANK_1, STEPS, parent, run_parts, shared_memory)
 
 PTRACE_SEIZE = 0x4206
+OTHER = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                     "../../golden/norm.pt2")
 
 
 def steps_lost(b, name):
@@ -283,6 +286,28 @@ def replaced(b):
     said = b.ended(job, 143).stderr
     assert said.count("penstockd was replaced") == 1, said
     shutil.rmtree(b.path("bin"))
+
+
+def replaced_plan(b):
+    """Checks that a job is not started again, from the beginning, with another
+    plan that was made in the folder of its plan meanwhile."""
+    name = b.fresh()
+    b.call("split", "tiny.pt2", "-o", "own.plan")
+    words = b.words(name, "--max-restarts", "3", "--log-dir", name,
+                    "--checkpoint-every", "0", steps=10 ** 9)
+    words[1] = "own.plan"
+    job = b.begin(*words)
+    for n in 1, 2:
+        b.await_event(name, "train_begin", "rank-0", n=n)
+        b.await_step(name, 1)
+        if n == 2:
+            shutil.rmtree(b.path("own.plan"))
+            b.call("split", OTHER, "-o", "own.plan")
+        os.kill(b.pids(name)[0], signal.SIGKILL)
+    said = b.ended(job, 78).stderr
+    assert "own.plan was replaced since the job began" in said, said
+    assert "[plan.replaced]" in said, said
+    assert b.last_exit(name)["error_id"] == "plan.replaced"
 
 
 def unkillable(b):
@@ -658,7 +683,7 @@ def main():
         if b.transport == "self":
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,
-                      unkillable, replaced, detach, rotated,
+                      unkillable, replaced, replaced_plan, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
                       watchers, locked, cleaned], number, seed)
         status_reports(b, number)
