@@ -307,7 +307,7 @@ int penstock_load(penstock_session *session, const char *folder,
             session->course = PST_MAX(session->course, whose.course);
         }
         pst_free(whose.fallback);
-        if (pst_checkpoint_describe_second(folder, info.step, true, &text))
+        if (pst_checkpoint_describe_second(folder, &info, true, &text))
             pstl_send_note(&session->messages, pst_str_text(&text));
         pst_str_fini(&text);
     }

@@ -42,15 +42,35 @@ static enum pst_status pin_steps(const char *dir, const struct pstd_list *list,
     return status;
 }
 
-void pstctl_print_second_note(const char *dir, uint64_t step)
+void pstctl_print_second_note(const char *dir,
+                              const struct pst_checkpoint_info *info)
 {
     struct pst_str text = {0};
 
     /* A folder that is gone may only be closed to this command, which has
      * access to the files named on the command line alone. */
-    if (pst_checkpoint_describe_second(dir, step, false, &text))
+    if (pst_checkpoint_describe_second(dir, info, false, &text))
         pstctl_printf(stderr, "note: %s\n", pst_str_text(&text));
     pst_str_fini(&text);
+}
+
+/* Marks the good checkpoints whose course the run has left. */
+static void describe_left(const char *dir, struct pst_checkpoint_rows *rows)
+{
+    struct pst_checkpoint_second second = {0};
+    struct pst_diag ignored;
+
+    if (pst_checkpoint_read_second(dir, &second, &ignored) != PST_OK)
+        return;
+    for (size_t i = 0; i < rows->n; i++) {
+        struct pst_checkpoint_row *row = &rows->at[i];
+
+        if (row->state == PST_CHECKPOINT_GOOD && row->text[0] == '\0' &&
+            pst_checkpoint_is_left(&second.rewinds, row->course, row->step))
+            (void)snprintf(row->text, sizeof(row->text),
+                           "not in the past of the run any more");
+    }
+    pst_free(second.dir);
 }
 
 /* Removes the listed checkpoints; refuses while a run uses the folder. */
@@ -171,6 +191,8 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
         status = remove_steps(dir, &config->remove, diag);
     if (status == PST_OK)
         status = pst_checkpoint_table(dir, config->verify, &rows, diag);
+    if (status == PST_OK)
+        describe_left(dir, &rows);
     if (status == PST_OK && config->json)
         status = print_json(dir, &rows, diag);
     else if (status == PST_OK)
@@ -199,7 +221,9 @@ const struct pstctl_command pstctl_checkpoints = {
     "takes the newest good one), bad (the run could not continue from it;\n"
     "--resume=STEP still takes it), damaged (its files differ from its "
     "manifest) or\n"
-    "unreadable.",
+    "unreadable. The run went back with --resume=STEP from those that are not "
+    "in\n"
+    "its past any more.",
     run_checkpoints,
     false,
     checkpoints_options};

@@ -8,6 +8,8 @@
  */
 #include "daemon/common/config.h"
 
+struct pst_checkpoint_info;
+
 struct pstctl_command {
     const char *name;
     const char *args;    /* for the usage line: "MODEL.pt2 -o PLAN" */
@@ -36,10 +38,11 @@ struct pstctl_command {
 
 /* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
-/* Prints a note if the run in dir has a checkpoint in its second folder
- * (--checkpoint-fallback) that is as new as the checkpoint of this step, which
- * a command has opened in dir. */
-void pstctl_print_second_note(const char *dir, uint64_t step);
+/* Prints a note if the run in dir has left the course of the checkpoint that a
+ * command has opened there, or has one in its second folder
+ * (--checkpoint-fallback) that is as new. */
+void pstctl_print_second_note(const char *dir,
+                              const struct pst_checkpoint_info *info);
 /* Measures this machine if --dtype or --autocast is bf16 and it never was
  * measured (rates.h), and prints a note about it. Call before access to files
  * is limited (sandbox.h). */

@@ -233,7 +233,7 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
     if (status == PST_OK) {
         *ret = (struct written){.has_step = true, .step = ckpt->info.step};
         if (dir == NULL)
-            pstctl_print_second_note(path, ckpt->info.step);
+            pstctl_print_second_note(path, &ckpt->info);
         status =
             write_names(config, &ckpt->names,
                         config->use_ema ? find_average : find_in_checkpoint,

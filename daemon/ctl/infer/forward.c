@@ -42,7 +42,7 @@ static enum pst_status load_checkpoint(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     f->step = info.step;
-    pstctl_print_second_note(config->checkpoint, info.step);
+    pstctl_print_second_note(config->checkpoint, &info);
     return PST_OK;
 }
 

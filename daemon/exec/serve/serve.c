@@ -147,11 +147,12 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
 
 /* Rank 0: reports that the run's second folder, which `serve` does not read,
  * has or may have a later checkpoint. */
-static void emit_second(struct serving *s, const char *dir)
+static void emit_second(struct serving *s, const char *dir,
+                        const struct pst_checkpoint_info *info)
 {
     struct pst_str text = {0};
 
-    if (pst_checkpoint_describe_second(dir, s->step, true, &text))
+    if (pst_checkpoint_describe_second(dir, info, true, &text))
         emit_skipped(s, dir, s->step, pst_str_text(&text));
     pst_str_fini(&text);
 }
@@ -175,7 +176,7 @@ static enum pst_status load_checkpoint(struct serving *s, struct pst_diag *diag)
     if (status == PST_OK)
         s->step = info.step;
     if (status == PST_OK && s->w->rank == 0)
-        emit_second(s, choice.dir);
+        emit_second(s, choice.dir, &info);
     return status;
 }
 

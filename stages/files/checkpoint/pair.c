@@ -137,8 +137,9 @@ enum pst_status pst_checkpoint_read_second(const char *dir,
     struct pst_diag ignored;
     enum pst_status status = pst_checkpoint_read_run(dir, &run, diag);
 
-    if (status == PST_OK && run.fallback != NULL)
+    if (status == PST_OK)
         status = pst_checkpoint_read_pair(dir, run.fallback, &pair, diag);
+    second.rewinds = pair.lineage.rewinds;
     if (status != PST_OK || run.fallback == NULL) {
         pst_free(run.fallback);
         *ret = second;
@@ -159,23 +160,30 @@ enum pst_status pst_checkpoint_read_second(const char *dir,
     return PST_OK;
 }
 
-bool pst_checkpoint_describe_second(const char *dir, uint64_t step, bool gone,
-                                    struct pst_str *ret)
+bool pst_checkpoint_describe_second(const char *dir,
+                                    const struct pst_checkpoint_info *info,
+                                    bool gone, struct pst_str *ret)
 {
     struct pst_checkpoint_second second = {0};
     struct pst_diag ignored;
-    bool any;
+    bool left, later;
 
     if (pst_checkpoint_read_second(dir, &second, &ignored) != PST_OK ||
         second.dir == NULL)
         return false;
-    any = second.step >= step || second.unread || (gone && second.gone);
-    if (any)
+    left = pst_checkpoint_is_left(&second.rewinds, info->course, info->step);
+    later = second.step >= info->step || second.unread || (gone && second.gone);
+    if (left)
+        pst_str_addf(ret,
+                     "this is step %" PRIu64 " of %s, which is not in the past "
+                     "of the run any more: see its second folder, %s",
+                     info->step, dir, second.dir);
+    else if (later)
         pst_str_addf(ret,
                      "this is step %" PRIu64 " of %s; the second folder of the "
                      "run, %s, %s a later save",
-                     step, dir, second.dir,
-                     second.step >= step ? "has" : "may have");
+                     info->step, dir, second.dir,
+                     second.step >= info->step ? "has" : "may have");
     pst_free(second.dir);
-    return any;
+    return left || later;
 }

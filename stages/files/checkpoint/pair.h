@@ -37,6 +37,8 @@ struct pst_checkpoint_second {
     uint64_t step;
     bool gone;   /* there is no such folder, or this process may not see it */
     bool unread; /* it cannot be read */
+    /* Courses that the run has left, by the records of both folders. */
+    struct pst_checkpoint_rewinds rewinds;
 };
 
 /* Reads the second folder of the run in `dir`, which the record in `dir` names;
@@ -44,9 +46,11 @@ struct pst_checkpoint_second {
 enum pst_status pst_checkpoint_read_second(
     const char *dir, struct pst_checkpoint_second *ret,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the second folder has or may have a later save than step `step` of
- * `dir`: *ret is a text that says so. gone: also if it is gone. */
-bool pst_checkpoint_describe_second(const char *dir, uint64_t step, bool gone,
-                                    struct pst_str *ret);
+/* True if the second folder has or may have a later save than the checkpoint
+ * `info` of `dir`, or if the run has left the course of that checkpoint: *ret
+ * is a text that says so. gone: also if the second folder is gone. */
+bool pst_checkpoint_describe_second(const char *dir,
+                                    const struct pst_checkpoint_info *info,
+                                    bool gone, struct pst_str *ret);
 
 #endif

@@ -120,12 +120,17 @@ def gone_back_full(b):
     disk = b.disk()
     first, second = disk + "/ck", b.fresh()
     both = "--checkpoint-fallback", second, "--lr", "0.005"
-    b.call(*b.words(first))
+    b.call(*b.words(first, *both[:2]))
     b.fill(disk)
     again = b.killed(*b.words(first, *both, "--resume=10", steps=40))
     assert job.field(again, "checkpoint_step") == "20", again
     assert b.bits(40, second) == want
     assert b.steps(first) == [5, 10, 15, 20, 25, 30]
+    left = "not in the past of the run any more"
+    said = b.call("weights", first, "-o", "left.safetensors")
+    assert f"step 30 of {first}" in said and left in said, said
+    rows = b.call("checkpoints", first).splitlines()[1:]
+    assert [left in x for x in rows] == [True] * 4 + [False] * 2, rows
     b.call(*b.words(first, *both, "--resume", steps=45))
     assert b.steps(second)[-1] == 45 and b.steps(first)[-1] == 30
     os.remove(b.path(disk, "filler"))
