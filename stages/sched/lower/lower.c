@@ -135,10 +135,11 @@ static enum pst_status add_messages(struct pst_lower *l)
     do {
         moved = left = false;
         for (unsigned r = 0; r < n_ranks && status == PST_OK; r++) {
-            const struct pst_action *a = l->sched->ranks[r].at + l->next[r];
+            const struct pst_action *a;
 
             if (l->next[r] == l->sched->ranks[r].n)
                 continue;
+            a = &l->sched->ranks[r].at[l->next[r]];
             left = true;
             if (!is_ready(l, a))
                 continue;
