@@ -292,8 +292,8 @@ def resume(bench):
 
 
 def keeps_set(bench):
-    """What `penstock set` has set in a job stays set in its run after the
-    library has gone on with it."""
+    """Options that `penstock set` has set in a job stay set in its run after
+    the library has gone on with it."""
     folder = bench.at("set-ck")
     job = subprocess.Popen(
         [bench.penstock, "run", bench.plan, "--transport", "self", "-n", "1",

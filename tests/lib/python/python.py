@@ -439,8 +439,8 @@ def goes_back(penstock, path, given, folder):
 
 
 def two_folders(penstock, path, given, folder):
-    """What a session knows of one folder says nothing of another: it leaves a
-    later checkpoint there that another program has made meanwhile."""
+    """A session knows the checkpoints of each folder: in another one it leaves
+    a later checkpoint that another program has made meanwhile."""
     high, low = (os.path.join(folder, n) for n in ("high", "low"))
 
     def train(session, n):
