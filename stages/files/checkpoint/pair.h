@@ -46,6 +46,7 @@ struct pst_checkpoint_second {
 enum pst_status pst_checkpoint_read_second(
     const char *dir, struct pst_checkpoint_second *ret,
     struct pst_diag *diag) PST_MUST_CHECK;
+struct pst_checkpoint_info;
 /* True if the second folder has or may have a later save than the checkpoint
  * `info` of `dir`, or if the run has left the course of that checkpoint: *ret
  * is a text that says so. gone: also if the second folder is gone. */
