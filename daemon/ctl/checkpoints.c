@@ -79,17 +79,22 @@ static enum pst_status remove_steps(const char *dir,
                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
+    struct pst_checkpoint_second second = {0};
+    struct pst_diag ignored;
     int lock = -1;
 
     if (list->n == 0)
         return PST_OK;
+    if (pst_checkpoint_read_second(dir, &second, &ignored) != PST_OK)
+        second.rewinds.n = 0;
+    pst_free(second.dir);
     status = pst_checkpoint_lock(dir, &lock, diag);
     for (size_t i = 0; i < list->n && status == PST_OK; i++) {
         uint64_t step = 0;
 
         status = parse_step("remove", list->at[i], &step, diag);
         if (status == PST_OK)
-            status = pst_checkpoint_remove(dir, step, diag);
+            status = pst_checkpoint_remove(dir, step, &second.rewinds, diag);
     }
     if (lock >= 0)
         (void)close(lock);

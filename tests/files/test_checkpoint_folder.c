@@ -140,9 +140,11 @@ static void pins_and_removes(void **state)
     assert_ok(save(4, 8, 4, 1), &diag);
     assert_true(is_there(1));
     assert_false(is_there(2) || is_there(3));
-    assert_int_equal(pst_checkpoint_remove("ck", 1, &diag), PST_ERR_DENIED);
+    assert_int_equal(pst_checkpoint_remove("ck", 1, NULL, &diag),
+                     PST_ERR_DENIED);
     assert_non_null(strstr(diag.text, "--unpin 1"));
-    assert_int_equal(pst_checkpoint_remove("ck", 4, &diag), PST_ERR_DENIED);
+    assert_int_equal(pst_checkpoint_remove("ck", 4, NULL, &diag),
+                     PST_ERR_DENIED);
     assert_non_null(strstr(diag.text, "newest good one"));
     write_bytes("ck/step-00000004/rank-001.safetensors", "x", 1);
     assert_ok(pst_checkpoint_table("ck", true, &rows, &diag), &diag);
@@ -154,8 +156,9 @@ static void pins_and_removes(void **state)
     assert_true(rows.at[1].pinned && rows.at[1].bytes > 0);
     pst_vec_fini(&rows);
     assert_ok(pst_checkpoint_pin("ck", 1, false, &diag), &diag);
-    assert_int_equal(pst_checkpoint_remove("ck", 1, &diag), PST_ERR_DENIED);
-    assert_ok(pst_checkpoint_remove("ck", 4, &diag), &diag);
+    assert_int_equal(pst_checkpoint_remove("ck", 1, NULL, &diag),
+                     PST_ERR_DENIED);
+    assert_ok(pst_checkpoint_remove("ck", 4, NULL, &diag), &diag);
     assert_int_equal(latest(1, NULL), 1);
 }
 
@@ -264,13 +267,14 @@ static void removes_by_bytes(void **state)
     for (unsigned i = 4; i <= 6; i++)
         assert_ok(save(i, 8, (float)i, 0), &diag);
     change_last_byte("ck/step-00000006/rank-001.safetensors");
-    assert_int_equal(pst_checkpoint_remove("ck", 5, &diag), PST_ERR_DENIED);
+    assert_int_equal(pst_checkpoint_remove("ck", 5, NULL, &diag),
+                     PST_ERR_DENIED);
     assert_non_null(strstr(diag.text, "newest good one"));
-    assert_ok(pst_checkpoint_remove("ck", 4, &diag), &diag);
+    assert_ok(pst_checkpoint_remove("ck", 4, NULL, &diag), &diag);
     assert_ok(save(10, 8, 10, 0), &diag);
     pst_checkpoint_prune("ck", 10, &rule);
     assert_true(is_there(10) && is_there(5));
-    assert_ok(pst_checkpoint_remove("ck", 6, &diag), &diag);
+    assert_ok(pst_checkpoint_remove("ck", 6, NULL, &diag), &diag);
 }
 
 /* Makes a folder that nobody can open, not even root. */

@@ -223,10 +223,13 @@ enum pst_status pst_checkpoint_record_reason(
  * a pinned one. PST_ERR_NOT_FOUND: there is no checkpoint of this step. */
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes a checkpoint. Determines the newest good one by reading every byte.
- * PST_ERR_DENIED: the checkpoint is pinned, or is the newest good one. */
-enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
-                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Removes a checkpoint. Determines the newest good one, of those that the run
+ * has not left, by reading every byte. PST_ERR_DENIED: the checkpoint is
+ * pinned, or is the newest good one. rewinds: those of the run; NULL: none. */
+enum pst_status pst_checkpoint_remove(
+    const char *dir, uint64_t step,
+    const struct pst_checkpoint_rewinds *rewinds,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Checkpoints that were moved away, and their new folder. */
 struct pst_checkpoint_former {
     unsigned n;

@@ -315,8 +315,9 @@ enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
     return status;
 }
 
-enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
-                                      struct pst_diag *diag)
+enum pst_status pst_checkpoint_remove(
+    const char *dir, uint64_t step,
+    const struct pst_checkpoint_rewinds *rewinds, struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     enum pst_status status = check_step_exists(dir, step, diag);
@@ -325,7 +326,9 @@ enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
     if (status == PST_OK)
         status = pst_checkpoint_table(dir, false, &rows, diag);
     for (size_t i = 0; i < rows.n && status == PST_OK; i++) {
-        if (!newest && rows.at[i].state == PST_CHECKPOINT_GOOD) {
+        if (!newest && rows.at[i].state == PST_CHECKPOINT_GOOD &&
+            !(rewinds && pst_checkpoint_is_left(rewinds, rows.at[i].course,
+                                                rows.at[i].step))) {
             status = read_row(dir, rows.at[i].step, true, &rows.at[i], diag);
             if (rows.at[i].state == PST_CHECKPOINT_GOOD)
                 newest = &rows.at[i];

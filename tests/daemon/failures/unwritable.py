@@ -131,6 +131,8 @@ def gone_back_full(b):
     assert f"step 30 of {first}" in said and left in said, said
     rows = b.call("checkpoints", first).splitlines()[1:]
     assert [left in x for x in rows] == [True] * 4 + [False] * 2, rows
+    said = b.call("checkpoints", first, "--remove", 10, code=77)
+    assert "is the newest good one" in said, said
     b.call(*b.words(first, *both, "--resume", steps=45))
     assert b.steps(second)[-1] == 45 and b.steps(first)[-1] == 30
     os.remove(b.path(disk, "filler"))
