@@ -236,6 +236,8 @@ static const struct {
      "which has them."},
     {PST_E_RUN_SET, "Give the option to a new session, and penstock_load a "
                     "checkpoint there."},
+    {PST_E_PLAN_REPLACED,
+     "Bring the old file back, or begin anew with the new one."},
     {PST_E_RUN_KEPT, "The message says why: correct that, make a new session, "
                      "and penstock_load the newest checkpoint."},
     {PST_E_RUN_EXIT, "Read the lines after the colon."},
