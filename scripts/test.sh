@@ -170,7 +170,7 @@ comparison_list() {
     "${seed[@]}"
   [ ! -f "$root/build/tests/cuda/libcuda-test.so" ] ||
     row "CUDA graphs, on the emulated driver" commands/graphs.py \
-      "$root/out/graphs" "${sample[@]}" --number 3
+      "$root/out/graphs" "${sample[@]}" --only gpt2 --number 1
   row "model.eval()" commands/modes.py "$root/out/modes" "${seed[@]}"
   row "low-rank adapters" adapters/lora.py "$root/out/lora" "${seed[@]}"
   row "random trees of modules" trees/trees.py "$root/out/trees" \
