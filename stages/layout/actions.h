@@ -38,7 +38,7 @@ struct pst_recording {
     enum pst_recording_state state;
     unsigned
         n; /* number of instructions, from the one that has the recording */
-    void *handle;   /* of the device; owned */
+    void *handle;   /* made by the device; owned */
     uint64_t nodes; /* kernels and copies of the recording */
 };
 

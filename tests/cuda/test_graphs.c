@@ -9,9 +9,9 @@
 #define MORE 5 /* steps: one by one, recorded, replayed */
 
 struct outcome {
-    struct pst_dump *dump; /* of the last step, with the state after it */
+    struct pst_dump *dump; /* the last step and the state after it */
     double losses[MORE];
-    struct pst_recorded recorded; /* of all ranks together */
+    struct pst_recorded recorded; /* sums over all ranks */
 };
 
 static void add_recorded(struct pst_recorded *to, const struct pst_recorded *r)

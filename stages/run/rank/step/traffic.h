@@ -19,7 +19,7 @@ typedef enum pst_status (*pst_message_fn)(void *ctx);
 
 /* Content of a message that has no bytes, to a rank of the same process. */
 struct pst_passing {
-    const void *data; /* of the sender */
+    const void *data; /* in the memory of the sender */
     size_t len;
     atomic_bool *taken; /* set when the receiver has copied the bytes */
 };
