@@ -13,11 +13,11 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402
+from patience import wait_until  # noqa: E402
 from tensor_file import load  # noqa: E402
 
 DATA = ["--data", "text"]
@@ -39,6 +39,14 @@ class Trained:
         return self.b.call("run", "gpt.plan", "--transport", "self", "-m", "2",
                            *DATA, "--steps", steps, "--checkpoint", name,
                            "--threads", "1", "--lr", lr, *words, code=code)
+
+    def begin(self, name, *words, **more):
+        """Begins a job of its own name that saves every third step, and waits
+        for a checkpoint. It may be any: a save removes the oldest ones."""
+        self.run(name, *words, "--job", name, "--detach",
+                 "--checkpoint-every", "3", steps=10 ** 9, **more)
+        wait_until(lambda: glob.glob(self.b.path(name, "step-*")),
+                   "a checkpoint")
 
     def bytes(self, name, *words):
         out = self.b.path(name + ".safetensors")
@@ -140,10 +148,7 @@ def check_thaw(t, name, *words):
     end. When these are trained again, their averages begin anew with their
     values. Other averages go on."""
     b = t.b
-    t.run(name, "--ema", ".9", *words, "--job", name, "--detach",
-          "--checkpoint-every", "3", steps=100000, lr=".0001")
-    while not os.path.isdir(b.path(name, "step-00000003")):
-        time.sleep(.05)
+    t.begin(name, "--ema", ".9", *words, lr=".0001")
     b.call("pause", "--job", name)
     b.call("freeze", "h.0", "--job", name)
     b.call("unfreeze", "h.0", "--job", name)

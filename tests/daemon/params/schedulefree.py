@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
@@ -99,10 +98,7 @@ def freezes(t, name, *words):
     """Checks that parameters which are frozen in a running job get the values
     of their averages, and that new states are not taken for averages."""
     b = t.b
-    t.run(name, *OPTIMIZER, *words, "--job", name, "--detach",
-          "--checkpoint-every", "3", steps=100000)
-    while not os.path.isdir(b.path(name, "step-00000003")):
-        time.sleep(.05)
+    t.begin(name, *OPTIMIZER, *words)
     b.call("pause", "--job", name)
     b.call("checkpoint", "--job", name)
     x = state(saved(t, name), "schedulefree.x.")
@@ -125,10 +121,7 @@ def is_set(t, name, *words):
     """Checks that a parameter which is set in a running job, and keeps its
     states, has the new value for readers too."""
     b = t.b
-    t.run(name, *OPTIMIZER, *words, "--job", name, "--detach",
-          "--checkpoint-every", "3", steps=100000)
-    while not os.path.isdir(b.path(name, "step-00000003")):
-        time.sleep(.05)
+    t.begin(name, *OPTIMIZER, *words)
     b.call("pause", "--job", name)
     b.call("attr", "set", "h.0.up.weight", "0.5", "--job", name)
     b.call("checkpoint", "--job", name)
