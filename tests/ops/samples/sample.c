@@ -75,24 +75,22 @@ static double special(int64_t i)
     return numbers[i % (int64_t)PST_COUNT(numbers)];
 }
 
-/* Returns element number i of n of a floating input. */
-static double floating(char kind, const struct pst_rng_key *key, int64_t i,
-                       int64_t n)
+/* Returns element number i of n of a floating input. stream: of the key. */
+static double floating(char kind, const struct pst_rng_key *key,
+                       const uint32_t stream[4], int64_t i, int64_t n)
 {
-    const double u = (double)pst_rng_f32(key, (uint64_t)i);
-
     switch (kind) {
     case 'p':
     case 'c':
-        return 0.2 + 1.8 * u;
+        return 0.2 + 1.8 * (double)pst_rng_f32(key, (uint64_t)i);
     case 'u':
-        return 1.8 * u - 0.9;
+        return 1.8 * (double)pst_rng_f32(key, (uint64_t)i) - 0.9;
     case 'd': /* a permutation: 7919 is prime and larger than any sample */
         return (double)(i * 7919 % n) * 0.25 - 0.1 * (double)n + 0.03;
     case 's':
         return special(i);
     default:
-        return pst_rng_normal(key, (uint64_t)i);
+        return pst_rng_normal_of(stream, (uint64_t)i);
     }
 }
 
@@ -112,16 +110,18 @@ void *sample_fill(const struct pst_value *value)
     const struct pst_meta *m = &value->meta;
     const int64_t n = pst_meta_numel(m);
     struct pst_rng_key key = {.seed = 1};
+    uint32_t stream[4];
     void *data = pst_calloc(PST_TAG_TEST, pst_meta_span(m) + 1, 1);
 
     for (const char *c = value->name; *c != '\0'; c++)
         key.node = key.node * 31u + (uint32_t)*c;
+    pst_rng_stream(&key, stream);
     for (int64_t i = 0; data != NULL && i < n; i++) {
         const int64_t at = pst_meta_offset(m, i);
 
         if (pst_dtype_kind(m->dtype) == PST_KIND_FLOAT)
             pst_store_f64(m->dtype, data, at,
-                          floating(value->name[0], &key, i, n));
+                          floating(value->name[0], &key, stream, i, n));
         else if (m->dtype == PST_BOOL)
             pst_store_i64(m->dtype, data, at,
                           pst_rng_f32(&key, (uint64_t)i) < 0.5f);
