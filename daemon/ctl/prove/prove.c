@@ -87,13 +87,18 @@ static json_t *row_json(const struct pstctl_way *way,
 
 static void print_torch(const struct pstctl_torch *t)
 {
-    if (t->has_results)
-        pstctl_printf(stdout,
-                      "PyTorch %s: loss %.9g; the gradients differ by at most "
-                      "%.1e of a tensor's largest (%s)\n",
-                      t->version, t->loss, t->worst, t->name);
-    else
+    if (!t->has_results) {
         pstctl_printf(stdout, "not compared with PyTorch: %s\n", t->why);
+        return;
+    }
+    pstctl_printf(stdout,
+                  "PyTorch %s: loss %.9g; the gradients differ by at most "
+                  "%.1e of a tensor's largest (%s)",
+                  t->version, t->loss, t->worst, t->name);
+    if (t->zeros > 0)
+        pstctl_printf(stdout, "; %u %s zero but for rounding", t->zeros,
+                      t->zeros == 1 ? "is" : "are");
+    pstctl_printf(stdout, "\n");
 }
 
 /* --- runs ----------------------------------------------------------------- */

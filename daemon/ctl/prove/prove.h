@@ -49,6 +49,7 @@ struct pstctl_torch {
     char why[160]; /* reason, if there are no results */
     char version[40], name[160];
     double loss, worst; /* largest relative difference, in gradient `name` */
+    unsigned zeros;     /* gradients that are zero but for rounding */
 };
 /* Runs the step in PyTorch if there is a Python with it (PENSTOCK_PYTHON, or
  * python3). */
