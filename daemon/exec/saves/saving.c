@@ -519,6 +519,13 @@ static bool is_saving_best(const struct pstd_session *s)
 
 /* --- beside or between the steps ------------------------------------------ */
 
+/* True if the newest checkpoint has the current state, and is good. */
+static bool is_state_saved(const struct pstd_session *s)
+{
+    return s->saved == s->step && s->saved_changes == s->changes &&
+           s->good == s->step && s->good_changes == s->changes;
+}
+
 /* Reports an existing checkpoint of this state to the client that asked for
  * one. */
 static void report_again(struct pstd_session *s)
@@ -578,7 +585,7 @@ static enum pst_status save_now(struct pstd_session *s, enum pstd_save how,
     what.diverged = fault != NULL && s->diverged;
     if (is_saved && !is_gone && how != PSTD_SAVE_NOW)
         return fault != NULL ? mark_fault(s, fault, diag) : PST_OK;
-    if (is_saved && !is_gone && s->good == s->step) {
+    if (!is_gone && is_state_saved(s)) {
         report_again(s);
         return PST_OK;
     }
@@ -596,8 +603,7 @@ static enum pst_status save_now(struct pstd_session *s, enum pstd_save how,
 
 void pstd_session_answer_checkpoint(struct pstd_session *s)
 {
-    if (s->w->rank == 0 && s->config.checkpoint != NULL && s->good == s->step &&
-        s->saved_changes == s->changes &&
+    if (s->w->rank == 0 && s->config.checkpoint != NULL && is_state_saved(s) &&
         pstd_mailbox_take_control(s->w->mailbox, PSTD_CTL_CHECKPOINT))
         report_again(s);
 }
