@@ -89,6 +89,7 @@ INSIDES = {
         "stages/run/rank/run.c": "drives them in a step",
         "stages/run/rank/conclude.c": "ends the step of all of them",
         "stages/run/rank/describe.c": "any of them may be what stands still",
+        "stages/run/rank/probe.c": "it observes whatever an action does",
         "tests/device/test_shadow.c": "plants a lie into one",
     },
     "stages/ops/core/order.h": {

@@ -22,7 +22,8 @@ def source(*includes):
 
 WHOLE = "stages/run/rank/whole.h"
 INSIDERS = ["stages/run/rank/rank.c", "stages/run/rank/run.c",
-            "stages/run/rank/describe.c", "stages/run/rank/conclude.c",
+            "stages/run/rank/describe.c", "stages/run/rank/probe.c",
+            "stages/run/rank/conclude.c",
             "tests/device/test_shadow.c"]
 GOOD = {
     WHOLE: header(WHOLE),

@@ -3,7 +3,6 @@
 #include "stages/base/str.h"
 #include "stages/run/rank/rank.h"
 #include "stages/run/rank/whole.h"
-#include "stages/run/watch/flight.h"
 
 /* True if the rank's next action waits for the message. */
 static bool blocks_action(const struct pst_rank *r, const struct pst_message *m)
@@ -29,27 +28,6 @@ const struct pst_message *pst_rank_waits_for(const struct pst_rank *r)
             if (blocks_action(r, r->traffic.active[i]))
                 return r->traffic.active[i];
     return r->traffic.n_active > 0 ? r->traffic.active[0] : NULL;
-}
-
-struct pst_flight *pst_rank_flight(const struct pst_rank *r)
-{
-    struct pst_flight *const *all = r->plan.role.options.flights;
-
-    return all != NULL ? all[pst_role_number(&r->plan.role)] : NULL;
-}
-
-void pst_rank_record(const struct pst_rank *r, struct pst_flight *f,
-                     enum pst_status status)
-{
-    const struct pst_message *m;
-
-    if (status == PST_OK) {
-        pst_flight_end(f);
-    } else if (status == PST_AGAIN) {
-        m = pst_rank_waits_for(r);
-        if (m != NULL)
-            pst_flight_waits(f, (int)m->peer, m->send);
-    }
 }
 
 static const char *const whiles[] = {

@@ -102,12 +102,6 @@ struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
 
 /* Returns a message that the rank waits for, NULL if there is none. */
 const struct pst_message *pst_rank_waits_for(const struct pst_rank *r);
-/* Returns the rank's flight recorder; NULL: it has none. */
-struct pst_flight *pst_rank_flight(const struct pst_rank *r);
-/* Records that the current action has ended, or (PST_AGAIN) waits for a
- * message. */
-void pst_rank_record(const struct pst_rank *r, struct pst_flight *f,
-                     enum pst_status status);
 /* Prints "rank 1 waits to run 2F3 (...)". */
 void pst_rank_describe(const struct pst_rank *r, struct pst_str *out);
 /* Describes a rank that is running. Any thread. */

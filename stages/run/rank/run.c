@@ -5,11 +5,11 @@
 
 #include "stages/base/host/fault.h"
 #include "stages/base/host/thread.h"
+#include "stages/run/rank/probe.h"
 #include "stages/run/rank/rank.h"
 #include "stages/run/rank/recordings.h"
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
-#include "stages/run/watch/flight.h"
 
 /* Seconds between two polls of messages while kernels run. */
 #define PROGRESS_EVERY 0.0005
@@ -375,28 +375,6 @@ static bool is_ready(const struct pst_rank_action *x)
     return *x->receives == 0 && !is_leaving(x);
 }
 
-static void end_wait(struct pst_rank *r)
-{
-    const bool receives = r->step.phase == PST_RANK_RUN &&
-                          r->step.pc < r->plan.actions.n &&
-                          r->plan.actions.at[r->step.pc].a.kind <= PST_ACT_W;
-    const double now = pst_now();
-
-    if (receives)
-        r->step.times.wait_recv += now - r->step.waiting_since;
-    else
-        r->step.times.wait_other += now - r->step.waiting_since;
-    r->step.waiting_since = 0;
-}
-
-static void record_wait(struct pst_rank *r, enum pst_status status)
-{
-    if (status != PST_AGAIN && r->step.waiting_since != 0)
-        end_wait(r);
-    else if (status == PST_AGAIN && r->step.waiting_since == 0)
-        r->step.waiting_since = pst_now();
-}
-
 /* Waits until the stash's thread has reloaded or evicted the slots that this
  * action needs. It waits for that thread only, so this cannot deadlock. A copy
  * that failed is a fault of the step. */
@@ -428,7 +406,7 @@ static enum pst_status run_compute(struct pst_rank *r,
 
     if (begins && !is_ready(x))
         return PST_AGAIN;
-    record_wait(r, PST_OK); /* computing does not count as waiting */
+    pst_probe_wait(r, PST_OK); /* computing does not count as waiting */
     if (begins && r->stash.layout != NULL)
         await_stash(r, x);
     r->step.last_progress = pst_now();
@@ -545,57 +523,27 @@ void pst_rank_resume(struct pst_rank *r, bool new_grads)
     r->step.waiting_since = 0;
 }
 
-/* Runs or continues the next action. Sets its mark (start and end), except for
- * a compute action, which gets it from its timing at the end of the step
- * (conclude.c). A reduction waits between its parts; its mark begins with the
- * first part. */
+/* Runs or continues the next action. */
 static enum pst_status run_next(struct pst_rank *r)
 {
     struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
-    struct pst_mark *mark = &r->step.ring.now->marks[r->step.pc];
-    const bool computes = x->a.kind <= PST_ACT_W;
-    struct pst_flight *const f = pst_rank_flight(r);
     enum pst_status status;
 
-    atomic_store_explicit(&r->signs.at, r->step.pc, memory_order_relaxed);
-    pst_alive_action(x->a.kind, x->a.stage,
-                     x->a.microbatch < 0
-                         ? -1
-                         : (int)r->plan.role.first_mb + x->a.microbatch);
-    pst_flight_begin(f, r->step.number, x->a.kind, x->a.stage,
-                     x->a.microbatch < 0
-                         ? -1
-                         : (int)r->plan.role.first_mb + x->a.microbatch);
-    if (pst_fault_is_set())
-        pst_fault_point(pst_action_word((enum pst_action_kind)x->a.kind));
-    if (!computes && mark->start <= r->step.started)
-        mark->start = pst_now();
+    pst_probe_begin_action(r, x);
     status = run_action(r, x);
-    if (f != NULL)
-        pst_rank_record(r, f, status);
-    if (status != PST_OK)
-        return status;
-    if (!computes) {
-        mark->end = pst_now();
-        /* compute actions report progress for each kernel */
-        pst_signs_count_progress(&r->signs);
-    }
-    record_wait(r, status);
-    r->step.pc++;
-    return PST_OK;
+    pst_probe_end_action(r, x, status);
+    r->step.pc += status == PST_OK;
+    return status;
 }
 
 static enum pst_status advance_rank(struct pst_rank *r)
 {
-    struct pst_flight *const f = pst_rank_flight(r);
     enum pst_status status;
 
     if (r->step.phase != PST_RANK_RUN) {
-        pst_flight_begin(f, r->step.number,
-                         PST_FLIGHT_END + (unsigned)r->step.phase, -1, -1);
+        pst_probe_begin_phase(r);
         status = pst_rank_advance_end(r);
-        if (f != NULL)
-            pst_rank_record(r, f, status);
+        pst_probe_end_phase(r, status);
         return status;
     }
     if (!r->step.is_prepared)
@@ -615,7 +563,7 @@ enum pst_status pst_rank_advance(struct pst_rank *r)
         status = pst_traffic_poll(&r->traffic);
     while (status == PST_OK && r->step.phase != PST_RANK_DONE) {
         status = advance_rank(r);
-        record_wait(r, status);
+        pst_probe_wait(r, status);
         if (status == PST_AGAIN) {
             /* Polls once more: the message may have arrived meanwhile. */
             unsigned before = r->traffic.n_active;

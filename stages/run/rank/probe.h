@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_RUN_RANK_PROBE_H
+#define PENSTOCK_STAGES_RUN_RANK_PROBE_H
+/*
+ * Observers of a step: the marks of actions (trace, bubble), the flight
+ * recorder, what other threads and processes see of the rank, and the seconds
+ * that it waited. The executor calls these functions around its work; no result
+ * depends on them.
+ */
+#include "stages/base/status.h"
+
+struct pst_rank;
+struct pst_rank_action;
+
+/* Before and after a part of the next action. An action that waits (PST_AGAIN)
+ * has several parts: its mark begins with the first and ends with the last. The
+ * marks of compute actions come from their timings at the end of the step
+ * (conclude.c). */
+void pst_probe_begin_action(struct pst_rank *r,
+                            const struct pst_rank_action *x);
+void pst_probe_end_action(struct pst_rank *r, const struct pst_rank_action *x,
+                          enum pst_status status);
+/* Before and after a part of a phase that follows the last action. */
+void pst_probe_begin_phase(struct pst_rank *r);
+void pst_probe_end_phase(struct pst_rank *r, enum pst_status status);
+/* Begins to count seconds of waiting at PST_AGAIN, and ends it at any other
+ * status. */
+void pst_probe_wait(struct pst_rank *r, enum pst_status status);
+
+#endif
