@@ -210,6 +210,9 @@ static const struct {
     {PST_E_RUN_STOPPED,
      "Nothing is wrong: make a new session, and penstock_load the newest "
      "checkpoint."},
+    {PST_E_RUN_UNSAVED,
+     "The message says why the ranks died: make a new session, and "
+     "penstock_load the newest checkpoint."},
     {PST_E_RUN_TERMINATED,
      "Nothing is wrong: make a new session, and penstock_load the newest "
      "checkpoint."},

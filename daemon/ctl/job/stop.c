@@ -27,6 +27,8 @@ struct ending {
     bool warned;        /* the user knows that rank 0 does not answer */
     /* time at which ranks that were asked to stop ended; 0: they have not */
     double gone;
+    int lock;      /* of the owner, which records there how the job ended; -1 */
+    bool reported; /* the ranks have said that they end */
     struct pst_diag lost; /* failure that the run has reported at its end */
 };
 
@@ -96,9 +98,10 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
             if (status == PST_OK && frame->reply->id == id)
                 signal_owner(e);
             done = e->config->no_wait && frame->reply->id == id;
-        } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
-                   strcmp(frame->event->name, "train_end") == 0) {
-            record_failure(e, frame->event);
+        } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
+            if (strcmp(frame->event->name, "train_end") == 0)
+                record_failure(e, frame->event);
+            e->reported |= strcmp(frame->event->name, "stopped") == 0;
         }
         pstd_frame_free(frame);
         if (done)
@@ -150,21 +153,45 @@ static enum pst_status stop_any_ranks(struct ending *e, struct pst_diag *diag)
     return PST_AGAIN;
 }
 
+/* After the end: finds out if the job died before it could save. */
+static void find_death(struct ending *e)
+{
+    struct pst_diag diag;
+    enum pst_status status = PST_OK;
+
+    if (e->config->no_wait || e->lost.status != PST_OK)
+        return;
+    if (!pstctl_owner_end(e->lock, &status, &diag) && e->gone > 0 &&
+        !e->reported)
+        status = pst_diag_set(&diag, PST_E_RUN_KILLED,
+                              "the ranks ended without a word: they may have "
+                              "died before they could save");
+    if (status != PST_OK &&
+        (diag.error == PST_E_RUN_UNSAVED ||
+         (status != PST_ERR_CANCELLED && status != PST_ERR_TERMINATED)))
+        e->lost = diag;
+}
+
 static enum pst_status run_stop(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    struct ending e = {.config = config};
+    struct ending e = {.config = config, .lock = -1};
     enum pst_status status = pstctl_find_socket(config, &e.socket, diag);
 
     pst_diag_init(&e.lost);
     if (status == PST_OK) {
         e.owner = pstd_socket_owner(e.socket.text);
+        e.lock = pstctl_owner_open(e.socket.text);
         status = stop_any_ranks(&e, diag);
     }
     while (status == PST_AGAIN) {
         (void)usleep(1000 * POLL_MS);
         status = stop_any_ranks(&e, diag);
     }
+    if (status == PST_OK)
+        find_death(&e);
+    if (e.lock >= 0)
+        (void)close(e.lock);
     pst_str_fini(&e.socket);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
@@ -184,6 +211,7 @@ const struct pstctl_command pstctl_stop = {
     "Returns when the job has ended and its name is free. This also ends a job "
     "whose\n"
     "ranks are being started again. If the last checkpoint could not be "
-    "written, a\n"
-    "message says so, and the exit code is that of the run.",
+    "written, or\n"
+    "the ranks died before it, a message says so, and the exit code is that of "
+    "the run.",
     run_stop};

@@ -96,6 +96,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
     *ret = (struct pstctl_fate){
         .died = a->died,
         .asked = pstctl_attempt_stop_error(a),
+        .forced = a->signals > 1,
         .begun = a->begun,
         .no_hosts = a->no_hosts,
         .slots = a->no_hosts ? pstctl_hosts_slots(&a->hosts) : 0,

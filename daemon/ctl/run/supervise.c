@@ -52,7 +52,9 @@ static bool may_restart(const struct pstctl_supervisor *s,
 }
 
 /* Describes the end of a job that was asked to end and died before it had saved
- * its last step. checkpoint: step of its newest good checkpoint; 0: none. */
+ * its last step. Its exit code is that of a job that was asked to end, since it
+ * is not started again; the error says that steps are lost, unless the user has
+ * asked twice. checkpoint: step of its newest good checkpoint; 0: none. */
 static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                                    const struct pstctl_fate *fate,
                                    uint64_t checkpoint, struct pst_diag *diag)
@@ -65,9 +67,11 @@ static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                        "; --resume goes on after step %" PRIu64, checkpoint);
     if (s->config->serve)
         from[0] = '\0';
-    return pst_diag_set(diag, fate->asked,
-                        "stopped; it died before it could save: %.*s%s",
-                        PST_DIAG_TEXT - 128, was.text, from);
+    return pst_diag_carry(
+        diag, fate->begun && !fate->forced ? PST_E_RUN_UNSAVED : fate->asked,
+        pst_error_status(fate->asked),
+        "stopped; it died before it could save: %.*s%s", PST_DIAG_TEXT - 128,
+        was.text, from);
 }
 
 /* Decides if a job that died is restarted, when, and with how many ranks. */

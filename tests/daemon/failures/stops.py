@@ -289,8 +289,27 @@ def stopped(b):
             said = b.last_exit(name)
             assert said["cause"] == "stopped" and said["restarts"] == 0, said
             assert said["exit_code"] == 130 and not said["restarted"], said
-            assert said["error_id"] == "run.stopped", said
+            assert said["error_id"] == "run.unsaved", said
             assert not b.events(name, "job_restart")
+
+
+def unsaved(b):
+    """Checks that `stop` and the run say so if the job dies while it saves its
+    last step."""
+    for words in [], ["--max-restarts", "2"], ["--detach"]:
+        name = b.fresh()
+        job = b.begin(*b.words(name, "--log-dir", name + "-log", "--job", name,
+                               "--checkpoint-every", str(10 ** 9), *words,
+                               steps=10 ** 9), PENSTOCK_FAULT="manifest:kill")
+        b.await_step(name + "-log", 2 * EVERY)
+        said = b.done("stop", "--job", name, code=None)
+        assert said.returncode != 0, said
+        assert "killed" in said.stderr, said
+        if words:
+            assert "died before it could save" in said.stderr, said
+            assert "[run.unsaved]" in said.stderr, said
+            assert b.last_exit(name + "-log")["error_id"] == "run.unsaved"
+        b.ended(job, 0 if words == ["--detach"] else said.returncode)
 
 
 def changed(b):
@@ -532,7 +551,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restart_job.Bench(penstock, model, sys.argv[3], folder) as b:
         restart_job.run_parts(
-            b, [stopped, early, loading, between, attaching, taken, moved,
+            b, [stopped, unsaved, early, loading, between, attaching, taken, moved,
                 foreign, lost, pausing, pausing_early, resumed_early,
                 paused_again, resumed_busy, asleep, stopped_paused, changed,
                 passing], number, seed)
