@@ -223,7 +223,9 @@ def cleaned(b):
     assert "`penstock train --resume` with its options" in said, said
     assert len(b.events(name, "run_again", "rank-0")) == 1
     assert " id=run.kept " in b.await_event(name, "run_given_up", "rank-0")
-    # No run is lost if the ranks die without one.
+    # No run is lost if the ranks die without one. Rank 0 answers when it has
+    # removed the run that it gave up.
+    b.status(name)
     os.kill(b.pids(name)[-1], signal.SIGKILL)
     b.await_event(name, "ready", "rank-0", n=4)
     assert len(b.events(name, "run_given_up", "rank-0")) == 1
