@@ -2,12 +2,17 @@
 """A byte-level GPT that takes packed documents: positions, the mask of
 attention and targets are inputs, so that the trainer decides what a document
 is."""
+import os
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 VOCABULARY, LENGTH = 256, 128
-WIDTH, HEADS, BLOCKS = 96, 4, 3
+if os.environ.get("SIZE") == "10m":
+    WIDTH, HEADS, BLOCKS, LR = 384, 6, 6, 1e-3
+else:
+    WIDTH, HEADS, BLOCKS, LR = 96, 4, 3, 3e-3
 MICROBATCH = 8  # rows
 
 

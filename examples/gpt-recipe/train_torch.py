@@ -20,7 +20,7 @@ import model
 
 STEPS, MICROBATCHES = 300, 2
 SHARES = {"text": .6, "code": .4}
-LR, WARMUP, DECAY = 3e-3, 20, 100
+WARMUP, DECAY = 20, 100
 T = model.LENGTH
 
 
@@ -95,7 +95,7 @@ def main():
             for path in folder.glob("*.bin")}
     gpt = model.make_model()
     average = AveragedModel(gpt, multi_avg_fn=get_ema_multi_avg_fn(.98))
-    optimizer = torch.optim.AdamW(groups(gpt), lr=LR, betas=(.9, .95),
+    optimizer = torch.optim.AdamW(groups(gpt), lr=model.LR, betas=(.9, .95),
                                   weight_decay=.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     source, begin = rows(data), time.time()
