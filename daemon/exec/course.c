@@ -10,7 +10,6 @@
 #include "daemon/exec/change/settings.h"
 #include "daemon/exec/session.h"
 #include "stages/base/host/cpu.h"
-#include "stages/ops/matmul/blas.h"
 #include "stages/ops/plugin/plugin.h"
 
 #define MAX_VALUE 80 /* in bytes; a longer value is stored as a hash */
@@ -116,7 +115,7 @@ static void add_machine(struct pst_str *course)
             pst_str_addf(&text, " %s", more[i]);
     add_setting(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
-    pst_products_describe(&text);
+    pst_device_cpu.describe(&text);
     /* Leaves out a remark in parentheses at the end. */
     if (strstr(pst_str_text(&text), " (") != NULL)
         *strstr(text.text, " (") = '\0';

@@ -18,7 +18,6 @@
 #include "stages/base/host/log.h"
 #include "stages/base/str.h"
 #include "stages/ops/devices.h"
-#include "stages/ops/matmul/blas.h"
 #include "stages/run/watch/flight.h"
 
 #define ABORT_US 300000 /* time for rank 0 to report the failure first */
@@ -136,7 +135,7 @@ static enum pst_status emit_start(struct pstd_executor *w,
     pstd_note_int(&note, "ranks", w->ranks);
     pstd_note_int(&note, "processes", w->size);
     pstd_note_text(&note, "isa", pst_isa_name(pst_cpu_isa()));
-    pst_products_describe(&products);
+    pst_device_cpu.describe(&products);
     pstd_note_text(&note, "products", pst_str_text(&products));
     pst_str_fini(&products);
     return pstd_mailbox_ask(w->mailbox, &note, diag);

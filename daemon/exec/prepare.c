@@ -14,7 +14,6 @@
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/compile/hosted.h"
-#include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/rates/rates.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/watch/flight.h"

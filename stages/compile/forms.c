@@ -6,7 +6,7 @@
  * readers together read all of it, and is done in the action that reads it
  * first. A later action converts again only if the tensor is stored for it
  * anyway, so conversions never add to the stash. Only matrices computed once a
- * step are packed into tiles; others get PST_FORM_BF16. A program uses either
+ * step are packed; others get PST_FORM_BF16. A program uses either
  * bf16 or f32 (PST_FORM_ROUNDED) for all its conversions.
  */
 #include "stages/compile/compile.h"
@@ -17,20 +17,20 @@
 #include <string.h>
 
 /* A packed matrix that is computed once a step. */
-struct tiles {
+struct packed {
     const struct pst_value *value;
     enum pst_form form;
-    struct pst_value *made;   /* the packed matrix */
-    const struct tiles *next; /* next tiles of the same storage */
+    struct pst_value *made;    /* the packed matrix */
+    const struct packed *next; /* next one of the same storage */
 };
 
 /* Uses and conversions of a value, by its id. For a view only `made` and
- * `tiles` are used. */
+ * `packed` are used. */
 struct known {
     double wanted;   /* elements that kernels want in another layout */
     unsigned direct; /* bit l: list l reads the storage as it is */
     struct pst_value *made[PST_N_LISTS]; /* conversion that each list made */
-    const struct tiles *tiles;
+    const struct packed *packed;
 };
 
 struct forms {
@@ -65,13 +65,13 @@ static void visit_slots(struct pst_node *node, const struct pst_call *call,
     }
 }
 
-/* True if the form is tiles and the value is packed into them. Only values
+/* True if the value is packed for that form. Only values
  * computed once a step are: a second layout of a microbatch's values would need
  * stash, and packing for one reader seldom saves time. */
-static bool gives_tiles(const struct forms *f, const struct pst_value *value,
-                        enum pst_form form)
+static bool is_packed(const struct forms *f, const struct pst_value *value,
+                      enum pst_form form)
 {
-    return (form == PST_FORM_TILES || form == PST_FORM_TILES_T) &&
+    return (form == PST_FORM_PACKED || form == PST_FORM_PACKED_T) &&
            pst_is_constant(f->program, value);
 }
 
@@ -87,7 +87,7 @@ static void check_use(void *ctx, struct pst_value **slot, enum pst_form form)
 
     if (form == PST_FORM_OWN)
         of->direct |= 1u << l->list;
-    else if (!gives_tiles(l->forms, *slot, form))
+    else if (!is_packed(l->forms, *slot, form))
         of->wanted += (double)pst_meta_numel(&(*slot)->meta);
 }
 
@@ -205,15 +205,15 @@ static struct pst_value *form_of(struct forms *f, struct pst_value *value,
     return view_of(&f->build, made, &value->meta, value->offset);
 }
 
-static struct pst_value *tiles_of(struct forms *f, struct pst_value *value,
-                                  enum pst_form form)
+static struct pst_value *packed_of(struct forms *f, struct pst_value *value,
+                                   enum pst_form form)
 {
     const struct pst_value *storage = pst_value_storage(value);
-    const struct tiles **list =
-        storage->id < f->n ? &f->of[storage->id].tiles : NULL;
-    struct tiles *t;
+    const struct packed **list =
+        storage->id < f->n ? &f->of[storage->id].packed : NULL;
+    struct packed *t;
 
-    for (const struct tiles *o = list != NULL ? *list : NULL; o != NULL;
+    for (const struct packed *o = list != NULL ? *list : NULL; o != NULL;
          o = o->next)
         if (o->form == form && o->value->offset == value->offset &&
             pst_meta_same(&o->value->meta, &value->meta) &&
@@ -226,9 +226,10 @@ static struct pst_value *tiles_of(struct forms *f, struct pst_value *value,
         return NULL;
     }
     f->build.prefix = "tiles";
-    *t = (struct tiles){.value = value, .form = form};
-    t->made = pst_emit(&f->build, &pst_op_tiles,
-                       PST_ARGS(pst_v(value), pst_b(form == PST_FORM_TILES_T)));
+    *t = (struct packed){.value = value, .form = form};
+    t->made =
+        pst_emit(&f->build, &pst_op_tiles,
+                 PST_ARGS(pst_v(value), pst_b(form == PST_FORM_PACKED_T)));
     if (t->made != NULL && list != NULL) {
         t->next = *list;
         *list = t;
@@ -249,8 +250,8 @@ static void convert_operand(void *ctx, struct pst_value **slot,
 
     if (form == PST_FORM_OWN)
         return;
-    made = gives_tiles(g->forms, *slot, form)
-               ? tiles_of(g->forms, *slot, form)
+    made = is_packed(g->forms, *slot, form)
+               ? packed_of(g->forms, *slot, form)
                : form_of(g->forms, *slot, form, g->list);
     if (made == NULL)
         return;

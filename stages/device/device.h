@@ -24,6 +24,7 @@
 
 struct pst_call;
 struct pst_kernel;
+struct pst_str;
 struct pst_device;
 
 /* --- kernels ------------------------------------------------------------ */
@@ -209,8 +210,18 @@ struct pst_device {
     /* Returns the library that computes matmuls, in words, or why there is
      * none. The member may be NULL. */
     const char *(*products)(void);
+    /* Appends the libraries that kernels call: "oneDNN 2.6.3; OpenBLAS 0.3.21,
+     * SkylakeX kernels". Only cpu has this and the next two. */
+    void (*describe)(struct pst_str *out);
+    /* Returns the processor for which OpenBLAS chose its kernels: "SkylakeX".
+     * *ret_better: one whose kernels would be faster here; NULL: none. */
+    const char *(*tuned_for)(const char **ret_better);
+    /* Does the one-time work of the libraries for kernels with PST_K_COMPILES
+     * (40 ms), so that ranks do it in parallel before the first step. Any
+     * thread; later calls in a process do nothing. */
+    void (*warm_up)(void);
     /* Returns a kernel that is better for 16-bit operands than the reference,
-     * the last of `kernels`, or NULL. May set call->inner. The member may be
+     * the last of `kernels`, or NULL. May set call->owner. The member may be
      * NULL. */
     const struct pst_kernel *(*adapt)(const struct pst_kernels *kernels,
                                       struct pst_call *call, enum pst_isa isa);

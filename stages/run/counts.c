@@ -9,7 +9,6 @@
 #include "stages/layout/layout.h"
 #include "stages/layout/programs.h"
 #include "stages/ops/devices.h"
-#include "stages/ops/matmul/gemm.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 #include "stages/run/rank/step/device.h"
@@ -266,7 +265,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
 
     for (unsigned k = 0; k < engine->n_local && status == PST_OK; k++) {
         if (k == 0 && compiles_code(engine, engine->ranks[k]))
-            pst_gemm_warm_up();
+            pst_device_cpu.warm_up();
         status = open_device(engine, k, diag);
         for (unsigned i = 0; i < engine->grids.n && status == PST_OK; i++)
             status =

@@ -11,9 +11,6 @@
 #include "stages/base/str.h"
 #include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
-#include "stages/ops/matmul/blas.h"
-#include "stages/ops/matmul/gemm.h"
-#include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/rates/rates.h"
 #include "stages/run/claims.h"
 #include "stages/run/facts.h"
@@ -133,6 +130,7 @@ static enum pst_status compare_ranks(struct pst_engine *engine,
     const struct pst_optim_options *p = &o->optim;
     struct pst_facts f = {0};
     enum pst_status status;
+    const char *better;
 
     pst_facts_add(&f, "the plan", "%s", engine->grid->plan->digest);
     pst_facts_add(&f, "the grid of ranks", "%ux%u", o->replicas, o->ranks);
@@ -154,7 +152,8 @@ static enum pst_status compare_ranks(struct pst_engine *engine,
     pst_facts_add(&f, "the devices (--device)", "%s",
                   o->devices != NULL ? o->devices : o->device->name);
     pst_facts_add(&f, "the instruction set", "%s", pst_isa_name(pst_cpu_isa()));
-    pst_facts_add(&f, "the kernels of OpenBLAS", "%s", pst_blas_core());
+    pst_facts_add(&f, "the kernels of OpenBLAS", "%s",
+                  pst_device_cpu.tuned_for(&better));
     pst_facts_add(&f, "how products of bf16 run", "%s",
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"

@@ -80,9 +80,9 @@ static void make_tiles(struct pst_operand *x, struct pst_meta *meta,
                        enum pst_form form)
 {
     const struct pst_op *op = pst_op_find("penstock.tiles.default");
-    const int64_t k = x->meta->size[form == PST_FORM_TILES_T];
-    const int64_t n = x->meta->size[form != PST_FORM_TILES_T];
-    struct pst_arg args[2] = {[1] = pst_b(form == PST_FORM_TILES_T)};
+    const int64_t k = x->meta->size[form == PST_FORM_PACKED_T];
+    const int64_t n = x->meta->size[form != PST_FORM_PACKED_T];
+    struct pst_arg args[2] = {[1] = pst_b(form == PST_FORM_PACKED_T)};
     struct pst_operand in = *x;
     struct pst_call call = {
         .in = &in, .out = x, .n_in = 1, .n_out = 1, .args = args};

@@ -152,8 +152,8 @@ static float *product(const struct shape *s, const char *name,
     if (kernel->form != NULL) {
         assert_int_equal(kernel->form(&c, 0), PST_FORM_BF16);
         assert_int_equal(kernel->form(&c, 1), !pst_tiles_has() ? PST_FORM_BF16
-                                              : s->linear ? PST_FORM_TILES_T
-                                                          : PST_FORM_TILES);
+                                              : s->linear ? PST_FORM_PACKED_T
+                                                          : PST_FORM_PACKED);
     }
     assert_ok(pst_pool_new(threads, &c.pool, &diag), &diag);
     c.scratch_size = kernel->scratch(&c, threads);

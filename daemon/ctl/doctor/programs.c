@@ -21,7 +21,7 @@
 #include "daemon/common/control/socket.h"
 #include "stages/base/host/alive.h"
 #include "stages/base/host/cpu.h"
-#include "stages/ops/matmul/blas.h"
+#include "stages/device/device.h"
 
 /* Time limit of mpirun, which takes 0.1 to 2 s to start a process, more on a
  * busy host. */
@@ -221,7 +221,7 @@ static void check_environment(struct pstctl_doctor *d)
 
 static void check_products(struct pstctl_doctor *d)
 {
-    const char *better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
+    const char *better, *core = pst_device_cpu.tuned_for(&better);
 
     if (better != NULL)
         pstctl_add_finding(
@@ -231,7 +231,7 @@ static void check_products(struct pstctl_doctor *d)
                 : "set OPENBLAS_CORETYPE to the other one",
             "OpenBLAS uses kernels for %s, those for %s would be "
             "faster here",
-            pst_blas_core(), better);
+            core, better);
     if (pstctl_environment("PST_ISA") != NULL)
         pstctl_add_finding(
             d, PSTCTL_WARNING, "unset PST_ISA",

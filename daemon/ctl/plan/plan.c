@@ -14,7 +14,6 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/ops/devices.h"
-#include "stages/ops/matmul/blas.h"
 #include "stages/ops/rates/rates.h"
 #include "stages/sched/simulate.h"
 #include "stages/tune/choose.h"
@@ -468,7 +467,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     describe_times(config, &f.times);
-    pst_products_describe(&f.products);
+    pst_device_cpu.describe(&f.products);
     if (strcmp(config->dtype, "bf16") == 0 || pst_plan_casts_bf16(p.plan)) {
         pst_str_add(&f.products, "; ");
         pst_rates_describe_bf16(&f.products);

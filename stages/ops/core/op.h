@@ -63,12 +63,11 @@ struct pst_call {
     struct pst_fault *fault; /* in device memory; NULL: not reported */
     uint32_t site;           /* number of the launch in the rank, for faults */
     struct pst_rng_key rng;
-    bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
-    bool bf16;       /* matmuls may round f32 operands to bf16 */
-    const struct pst_kernel
-        *inner;   /* kernel that a device's adapter runs; for kernels of
-                     plugins (owner) the kernel itself; else NULL */
-    void *stream; /* the device's, set by launch; NULL on the host */
+    bool accumulate;   /* out[0] += result (kernels with PST_K_ACCUMULATE) */
+    bool bf16;         /* matmuls may round f32 operands to bf16 */
+    const void *owner; /* the chosen kernel's owner, or data of the device's
+                          adapter; else NULL */
+    void *stream;      /* the device's, set by launch; NULL on the host */
 };
 
 void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
@@ -115,11 +114,11 @@ enum pst_form {
      * matmuls are faster. If all such operands of a node have it, the node's
      * call does not round. */
     PST_FORM_ROUNDED,
-    /* Rounded, with packed weights for matmuls (penstock.tiles), from a matrix
-     * or its transpose. Used for operands computed once per step; a kernel that
-     * prefers it also accepts PST_FORM_BF16. */
-    PST_FORM_TILES,
-    PST_FORM_TILES_T,
+    /* Rounded and packed for the device's matmuls (penstock.tiles), from a
+     * matrix or its transpose. Used for operands computed once per step; a
+     * kernel that prefers it also accepts PST_FORM_BF16. */
+    PST_FORM_PACKED,
+    PST_FORM_PACKED_T,
 };
 
 struct pst_kernel {

@@ -529,7 +529,7 @@ const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
     for (; device != NULL && found == NULL; device = device->fallback)
         found = find_kernel(device, own_kernels(device, op), call, isa, forced);
     if (found != NULL && found->owner != NULL)
-        call->inner = found;
+        call->owner = found->owner;
     return found;
 }
 

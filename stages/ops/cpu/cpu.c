@@ -5,6 +5,8 @@
 #include "stages/ops/cpu/kernels.h"
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/cpu/upcast.h"
+#include "stages/ops/matmul/blas.h"
+#include "stages/ops/matmul/gemm.h"
 
 static void launch_kernel(struct pst_device_memory *mem,
                           const struct pst_kernel *kernel,
@@ -37,6 +39,9 @@ const struct pst_device pst_device_cpu = {
     .launch = launch_kernel,
     .run = run_task,
     .kernels = pst_cpu_kernels,
+    .describe = pst_products_describe,
+    .tuned_for = pst_blas_tuned_for,
+    .warm_up = pst_gemm_warm_up,
     .adapt = pst_cpu_adapt,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),

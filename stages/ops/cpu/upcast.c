@@ -45,12 +45,13 @@ static void describe(const struct pst_call *c, char *base, struct x32 *w)
 
 static size_t upcast_scratch(const struct pst_call *c, unsigned threads)
 {
+    const struct pst_kernel *inner = c->owner;
     struct x32 w;
 
     describe(c, NULL, &w);
-    return w.size + (c->inner->scratch != NULL
-                         ? c->inner->scratch(&w.call, threads)
-                         : 0);
+    w.call.owner = inner->owner;
+    return w.size +
+           (inner->scratch != NULL ? inner->scratch(&w.call, threads) : 0);
 }
 
 struct conversion {
@@ -90,14 +91,16 @@ static void convert_operand(const struct pst_call *c,
 
 static void run_upcast(const struct pst_call *c)
 {
+    const struct pst_kernel *inner = c->owner;
     struct x32 w;
 
     describe(c, c->scratch, &w);
+    w.call.owner = inner->owner;
     w.call.scratch = (char *)c->scratch + w.size;
     w.call.scratch_size = c->scratch_size - w.size;
     for (unsigned i = 0; i < c->n_in; i++)
         convert_operand(c, &c->in[i], &w.in[i], false);
-    c->inner->run(&w.call);
+    inner->run(&w.call);
     for (unsigned i = 0; i < c->n_out; i++)
         convert_operand(c, &c->out[i], &w.out[i], true);
 }
@@ -121,7 +124,7 @@ const struct pst_kernel *pst_cpu_adapt(const struct pst_kernels *kernels,
     for (unsigned i = 0; i + 1 < kernels->n; i++) {
         if (!pst_kernel_fits(&kernels->at[i], &w.call, isa))
             continue;
-        call->inner = &kernels->at[i];
+        call->owner = &kernels->at[i];
         return &widened;
     }
     return NULL;

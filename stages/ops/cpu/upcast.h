@@ -8,7 +8,7 @@
  */
 #include "stages/ops/core/op.h"
 
-/* Returns the adapter, with call->inner set to the best f32 kernel; NULL if
+/* Returns the adapter, with call->owner set to the best f32 kernel; NULL if
  * that is the reference too. It is `adapt` of device "cpu". */
 const struct pst_kernel *pst_cpu_adapt(const struct pst_kernels *kernels,
                                        struct pst_call *call, enum pst_isa isa);

@@ -233,7 +233,7 @@ void pst_matmul_describe(const struct pst_call *c, struct pst_product *p)
     if (b->rank <= 2 || tiled)
         pst_product_rows(p, a);
     if (b->rank == 2 || tiled)
-        pst_product_matrix(p, &c->in[1], PST_FORM_TILES, n);
+        pst_product_matrix(p, &c->in[1], PST_FORM_PACKED, n);
     if (b->rank <= 2 || tiled)
         return;
     p->k = a->size[a->rank - 1];

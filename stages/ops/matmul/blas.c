@@ -106,6 +106,12 @@ PST_CONSTRUCTOR static void choose_at_start(void)
 #endif
 }
 
+const char *pst_blas_tuned_for(const char **ret_better)
+{
+    *ret_better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
+    return pst_blas_core();
+}
+
 void pst_blas_describe(struct pst_str *out)
 {
     const char *core = pst_blas_core(), *config = openblas_get_config();

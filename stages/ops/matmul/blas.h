@@ -23,6 +23,9 @@ const char *pst_blas_core(void);
 /* Returns a better core type than `core` for a processor with isa; NULL: none.
  * Unknown names belong to younger libraries, whose choice is kept. */
 const char *pst_blas_better(const char *core, enum pst_isa isa);
+/* Returns pst_blas_core(), and in *ret_better what pst_blas_better() gives for
+ * this processor. */
+const char *pst_blas_tuned_for(const char **ret_better);
 /* Appends "OpenBLAS 0.3.21, SkylakeX kernels (its own choice was Prescott)". */
 void pst_blas_describe(struct pst_str *out);
 /* Appends the GEMM back ends in use: "oneDNN 2.6.3; OpenBLAS 0.3.21, SkylakeX

@@ -45,7 +45,7 @@ void pst_linear_describe(const struct pst_call *c, struct pst_product *p)
     if (c->in[2].data != NULL && bias->rank == 1 && bias->size[0] > 1)
         p->c.col = bias->stride[0];
     pst_product_rows(p, c->in[0].meta);
-    pst_product_matrix(p, &c->in[1], PST_FORM_TILES_T, y->size[y->rank - 1]);
+    pst_product_matrix(p, &c->in[1], PST_FORM_PACKED_T, y->size[y->rank - 1]);
 }
 
 /* dx = g w; dw = g^T x and db = column sums of g, as separate nodes. */
@@ -146,7 +146,7 @@ static void mm_operands(const struct pst_call *c, unsigned first,
         .alpha = 1.0,
         .out = c->out[0].data,
         .accumulate = c->accumulate};
-    pst_product_matrix(p, b, PST_FORM_TILES, c->out[0].meta->size[1]);
+    pst_product_matrix(p, b, PST_FORM_PACKED, c->out[0].meta->size[1]);
 }
 
 void pst_mm_describe(const struct pst_call *c, struct pst_product *p)

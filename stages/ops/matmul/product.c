@@ -82,7 +82,7 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x)
 void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
                         enum pst_form form, int64_t n)
 {
-    const bool trans = form == PST_FORM_TILES_T;
+    const bool trans = form == PST_FORM_PACKED_T;
 
     p->n = n;
     p->b = (struct pst_product_operand){.data = b->data};

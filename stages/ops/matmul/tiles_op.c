@@ -7,7 +7,7 @@
 
 /* penstock.tiles: rounds a k x n (or, transposed, n x k) matrix to bf16 and
  * lays it out as the right operand of matmuls (tiles.h). The compiler inserts
- * it for matmuls that want PST_FORM_TILES. */
+ * it for matmuls that want PST_FORM_PACKED. */
 
 static enum pst_status tiles_infer(struct pst_infer *c)
 {

@@ -18,7 +18,7 @@ struct frame {
 
 static const struct pst_plugin_kernel *owner_of(const struct pst_call *c)
 {
-    return c->inner->owner;
+    return c->owner;
 }
 
 /* --- threads -------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_OPS_PLUGIN_FRAME_H
 #define PENSTOCK_STAGES_OPS_PLUGIN_FRAME_H
 /*
- * Calls a plugin's kernel (c->inner) with the operands of a call in the form of
+ * Calls a plugin's kernel (c->owner) with the operands of a call in the form of
  * penstock_plugin.h. Any thread.
  */
 #include "stages/ops/core/op.h"

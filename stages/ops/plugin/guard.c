@@ -101,7 +101,7 @@ static bool trial_init(struct trial *t, const struct pst_call *c,
 /* Returns the name of the argument that holds tensor i. */
 static const char *argument_of(const struct pst_call *c, unsigned i)
 {
-    const struct pst_plugin_kernel *owner = c->inner->owner;
+    const struct pst_plugin_kernel *owner = c->owner;
     const struct pst_schema *schema = &owner->row->schema;
     struct pst_plugin_args args;
 

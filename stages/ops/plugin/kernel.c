@@ -30,18 +30,18 @@ static void run(const struct pst_call *c)
 /* --- the last kernel ------------------------------------------------------ */
 
 /* Chooses the kernel for the last one of the row: the first that has the dtype,
- * else one of f32 with conversions. Sets c->inner; NULL if there is none. */
+ * else one of f32 with conversions. Sets c->owner; NULL if there is none. */
 static const struct pst_kernel *choose_kernel(struct pst_call *c)
 {
-    const struct pst_plugin_kernel *last = c->inner->owner;
+    const struct pst_plugin_kernel *last = c->owner;
     const struct pst_plugin_row *row = last->row;
     const struct pst_kernels all = {row->kernels,
                                     (unsigned)row->given->n_kernels + 1};
 
     for (unsigned i = 0; i + 1 < all.n; i++)
         if (pst_kernel_fits(&all.at[i], c, PST_ISA_ANY)) {
-            c->inner = &all.at[i];
-            return c->inner;
+            c->owner = all.at[i].owner;
+            return &all.at[i];
         }
     return pst_cpu_adapt(&all, c, PST_ISA_ANY);
 }
