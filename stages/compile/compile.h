@@ -89,7 +89,7 @@ enum pst_status pst_pass_outputs(struct pst_compiler *c,
 /* constant.c: fills program->constant for the current graph. */
 enum pst_status pst_pass_constants(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* forms.c: converts operands to the layouts that kernels prefer. */
+/* operand_layouts.c: converts operands to the layouts that kernels prefer. */
 enum pst_status pst_pass_layouts(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* casts.c: lets readers of 16-bit parameters share one conversion to f32, or

@@ -102,12 +102,6 @@ bool pst_is_constant(const struct pst_program *p, const struct pst_value *value)
     return id < p->n_constant && p->constant[id];
 }
 
-static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
-{
-    return pst_meta_same(a, b) &&
-           memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
-}
-
 static bool same_tensor(const struct pst_value *a, const struct pst_value *b)
 {
     const struct pst_value *x = pst_value_storage((void *)a);
@@ -115,7 +109,7 @@ static bool same_tensor(const struct pst_value *a, const struct pst_value *b)
 
     return x->kind != PST_VALUE_NODE && y->kind != PST_VALUE_NODE &&
            x->fqn != NULL && y->fqn != NULL && strcmp(x->fqn, y->fqn) == 0 &&
-           a->offset == b->offset && same_layout(&a->meta, &b->meta);
+           a->offset == b->offset && pst_meta_same_layout(&a->meta, &b->meta);
 }
 
 bool pst_prepared_same(const struct pst_value *a, const struct pst_value *b)
@@ -123,7 +117,7 @@ bool pst_prepared_same(const struct pst_value *a, const struct pst_value *b)
     const struct pst_node *x = a->def, *y = b->def;
 
     if (x->op != y->op || a->def_index != b->def_index ||
-        !same_layout(&a->meta, &b->meta))
+        !pst_meta_same_layout(&a->meta, &b->meta))
         return false;
     for (unsigned i = 0; i < x->schema->n_args; i++) {
         const struct pst_arg *p = &x->args[i], *q = &y->args[i];

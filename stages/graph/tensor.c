@@ -281,6 +281,12 @@ bool pst_meta_same(const struct pst_meta *a, const struct pst_meta *b)
     return a->dtype == b->dtype && pst_meta_same_shape(a, b);
 }
 
+bool pst_meta_same_layout(const struct pst_meta *a, const struct pst_meta *b)
+{
+    return pst_meta_same(a, b) &&
+           memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
+}
+
 bool pst_meta_broadcast(const struct pst_meta *a, const struct pst_meta *b,
                         struct pst_meta *ret)
 {

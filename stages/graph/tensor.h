@@ -87,6 +87,8 @@ bool pst_meta_is_dense(const struct pst_meta *meta);
 bool pst_meta_same_shape(const struct pst_meta *a, const struct pst_meta *b);
 /* True if dtypes and sizes are equal; strides are ignored. */
 bool pst_meta_same(const struct pst_meta *a, const struct pst_meta *b);
+/* True if dtypes, sizes and strides are equal. */
+bool pst_meta_same_layout(const struct pst_meta *a, const struct pst_meta *b);
 /* Stores the broadcast sizes in *ret (contiguous, dtype untouched); returns
  * false if the shapes are not compatible. */
 bool pst_meta_broadcast(const struct pst_meta *a, const struct pst_meta *b,

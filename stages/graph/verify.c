@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 struct verifier {
     const struct pst_graph *graph;
@@ -98,12 +97,6 @@ static enum pst_status check_arg(const struct verifier *v, unsigned i)
     return status;
 }
 
-static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
-{
-    return pst_meta_same(a, b) &&
-           memcmp(a->stride, b->stride, a->rank * sizeof(a->stride[0])) == 0;
-}
-
 static enum pst_status check_meta(const struct verifier *v, unsigned k,
                                   const struct pst_infer *c)
 {
@@ -111,7 +104,7 @@ static enum pst_status check_meta(const struct verifier *v, unsigned k,
     struct pst_value *alias = c->alias_of[k];
     char a[PST_META_TEXT], b[PST_META_TEXT];
 
-    if (!same_layout(&out->meta, &c->out[k]))
+    if (!pst_meta_same_layout(&out->meta, &c->out[k]))
         return report_violation(v, "%%%s is recorded as %s, inferred as %s",
                                 out->name, pst_meta_text(&out->meta, a),
                                 pst_meta_text(&c->out[k], b));

@@ -25,7 +25,7 @@ PARSERS = {
     "index": ["stages/files/given.c"],
     "tokens": ["stages/files/data/index.c", "stages/files/data/tokens.c",
                "stages/files/data_look.c"],
-    "plan": ["stages/split/store/unpack.c", "stages/split/store/check.c",
+    "plan": ["stages/split/store/unpack.c", "stages/split/store/check_plan.c",
              "stages/base/fold/*.c"],
     "manifest": ["stages/files/checkpoint/manifest.c", "stages/files/checkpoint/manifest_names.c",
                  "stages/files/checkpoint/manifest_options.c"],

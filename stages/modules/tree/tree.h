@@ -45,8 +45,8 @@ enum pst_status pst_tree_find(const struct pst_modules *modules,
                               const struct pst_module_site **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* print.c: prints the graph of one call: inputs, operators, nested calls as one
- * line each, results. */
+/* call_text.c: prints the graph of one call: inputs, operators, nested calls as
+ * one line each, results. */
 void pst_modules_print(const struct pst_modules *modules,
                        const struct pst_module_site *site, struct pst_str *out);
 

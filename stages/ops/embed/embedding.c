@@ -2,7 +2,7 @@
 /* embedding: reads rows of a table; its gradient sums into the rows that were
  * read. */
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/index/check.h"
+#include "stages/ops/index/bounds.h"
 
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"

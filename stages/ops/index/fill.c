@@ -3,7 +3,7 @@
 
 #include "stages/ops/core/rows.h"
 #include "stages/ops/core/vjp.h"
-#include "stages/ops/index/check.h"
+#include "stages/ops/index/bounds.h"
 
 /* Returns the position of the mask among the indices: it is the last one, after
  * whole dimensions. */

@@ -2,7 +2,7 @@
 /* masked_scatter: copies consecutive elements of a source to where a mask is
  * true; and its gradient. */
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/index/check.h"
+#include "stages/ops/index/bounds.h"
 #include "stages/ops/pointwise/nd.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
  * offsets are read and checked first, so that the loops that move have no
  * branches. Thread-safe; borrows everything for the call.
  */
-#include "stages/ops/index/check.h"
+#include "stages/ops/index/bounds.h"
 
 #include "stages/ops/pointwise/nd.h"
 

@@ -2,7 +2,7 @@
 /* scatter_reduce: sum, prod, mean, amax or amin of the elements with the same
  * index. */
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/index/check.h"
+#include "stages/ops/index/bounds.h"
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/reduce/lane.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "stages/ops/cpu/upcast.h"
-#include "stages/ops/plugin/check.h"
+#include "stages/ops/plugin/check_rows.h"
 #include "stages/ops/plugin/dtype.h"
 #include "stages/ops/plugin/frame.h"
 #include "stages/ops/plugin/guard.h"

@@ -8,7 +8,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/plugin/check.h"
+#include "stages/ops/plugin/check_rows.h"
 #include "stages/ops/plugin/row.h"
 
 #define TAG PST_TAG_BASE

@@ -9,7 +9,7 @@
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/formula/formula.h"
-#include "stages/ops/plugin/check.h"
+#include "stages/ops/plugin/check_rows.h"
 #include "stages/ops/plugin/dtype.h"
 
 /* maximum number of sizes of a call with an expression, and of numbers in

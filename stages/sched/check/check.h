@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_SCHED_CHECK_CHECK_H
 #define PENSTOCK_STAGES_SCHED_CHECK_CHECK_H
 /*
- * The check in two passes; private to this folder. Pass one (check.c) checks
- * each list by itself: all actions of a stage are on one rank, so order,
+ * The check in two passes; private to this folder. Pass one (each_list.c)
+ * checks each list by itself: all actions of a stage are on one rank, so order,
  * duplicates and omissions are visible there. Pass two (play.c) simulates all
  * lists with the most restrictive transport: a send ends when its receive is
  * posted, a consumer waits until its sends have been executed, a reduction

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_INDEX_CHECK_H
-#define PENSTOCK_STAGES_OPS_INDEX_CHECK_H
+#ifndef PENSTOCK_STAGES_OPS_INDEX_BOUNDS_H
+#define PENSTOCK_STAGES_OPS_INDEX_BOUNDS_H
 /* Helpers of operators with indices. */
 #include "stages/ops/view/view.h"
 

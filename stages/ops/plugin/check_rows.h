@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_PLUGIN_CHECK_H
-#define PENSTOCK_STAGES_OPS_PLUGIN_CHECK_H
+#ifndef PENSTOCK_STAGES_OPS_PLUGIN_CHECK_ROWS_H
+#define PENSTOCK_STAGES_OPS_PLUGIN_CHECK_ROWS_H
 /* Checks what a plugin describes, when it is added. Any thread. */
 #include "include/penstock_plugin.h"
 #include "stages/ops/core/op.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/index/check.h"
+#include "stages/ops/index/bounds.h"
 
 bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size)
 {

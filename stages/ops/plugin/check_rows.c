@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/plugin/check.h"
+#include "stages/ops/plugin/check_rows.h"
 
 #include <ctype.h>
 #include <string.h>

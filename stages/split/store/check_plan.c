@@ -37,7 +37,7 @@ static enum pst_status report_damage(const struct checker *c, const char *fmt,
 
 /* True if the offsets of all elements are equal: strides of dimensions of size
  * 1, and those of empty tensors, do not matter. */
-static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
+static bool same_offsets(const struct pst_meta *a, const struct pst_meta *b)
 {
     bool same = true;
 
@@ -85,7 +85,7 @@ static enum pst_status check_carried(const struct checker *c, unsigned i)
 
     if (param == NULL || strcmp(param->fqn, edge->carries) != 0 ||
         param->kind != PST_VALUE_BUFFER || edge->grad_parts > 0 ||
-        !same_layout(&edge->meta, &param->meta))
+        !same_offsets(&edge->meta, &param->meta))
         return report_damage(c, "edge %u carries no buffer", i);
     for (size_t k = 0; k < from->outputs.n; k++)
         updates = updates ||
@@ -123,8 +123,8 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
         return report_damage(c, "edge %u does not end at its input", i);
     /* Messages and local copies move bytes: both ends need the same layout. */
     if (!pst_meta_is_dense(&edge->meta) ||
-        !same_layout(&edge->meta, &value->meta) ||
-        !same_layout(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))
+        !same_offsets(&edge->meta, &value->meta) ||
+        !same_offsets(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))
         return report_damage(
             c,
             "edge %u has another shape or other strides than its "
@@ -150,7 +150,7 @@ static enum pst_status check_state(const struct checker *c, unsigned stage,
         param->kind != value->kind ||
         param->requires_grad != value->requires_grad ||
         param->persistent != value->persistent ||
-        !same_layout(&param->meta, &value->meta))
+        !same_offsets(&param->meta, &value->meta))
         return report_damage(
             c,
             "stage %u reads \"%.200s\" as another kind or with "
@@ -190,8 +190,8 @@ static enum pst_status check_stage(const struct checker *c, unsigned s)
                       c->plan->edges.at[input->index].to_stage != s ||
                       c->plan->edges.at[input->index].to_input != i
                 : input->index >= c->plan->inputs.n ||
-                      !same_layout(&c->plan->inputs.at[input->index].meta,
-                                   meta))
+                      !same_offsets(&c->plan->inputs.at[input->index].meta,
+                                    meta))
             return report_damage(c, "input %zu of stage %u has no source", i,
                                  s);
     }

@@ -14,8 +14,6 @@
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/rows.h"
 
-#include <string.h>
-
 /* A packed matrix that is computed once a step. */
 struct packed {
     const struct pst_value *value;
@@ -216,9 +214,7 @@ static struct pst_value *packed_of(struct forms *f, struct pst_value *value,
     for (const struct packed *o = list != NULL ? *list : NULL; o != NULL;
          o = o->next)
         if (o->form == form && o->value->offset == value->offset &&
-            pst_meta_same(&o->value->meta, &value->meta) &&
-            memcmp(o->value->meta.stride, value->meta.stride,
-                   value->meta.rank * sizeof(*value->meta.stride)) == 0)
+            pst_meta_same_layout(&o->value->meta, &value->meta))
             return o->made;
     t = pst_arena_calloc(&f->program->arena, 1, sizeof(*t));
     if (t == NULL) {
