@@ -17,12 +17,6 @@ struct signal {
 
 enum form { C2C, R2C, C2R };
 
-/* True for operators of namespace "aten", whose operand is real. */
-static bool is_real(const struct pst_rewrite *w)
-{
-    return !pst_has_prefix(w->schema->name, "complex.");
-}
-
 /* Emits 0, 1, ..., n - 1. */
 static struct pst_value *emit_range(struct pst_rewrite *w, struct pst_extent n)
 {
@@ -121,14 +115,16 @@ struct plan {
     enum form form; /* form along the last dimension; the others are C2C */
     bool whole;     /* R2C: all bins, not only the first half */
     bool inverse;
+    bool real;    /* the operand is real, not a pair */
     double power; /* the result is divided by (product of sizes) ^ power */
 };
 
-static struct signal split_parts(struct pst_rewrite *w, struct pst_value *v)
+static struct signal split_parts(struct pst_rewrite *w, struct pst_value *v,
+                                 bool real)
 {
     struct signal x = {v, NULL};
 
-    if (is_real(w))
+    if (real)
         return x;
     x.re =
         pst_rw(w, &pst_op_select_int, PST_ARGS(pst_v(v), pst_i(-1), pst_i(0)));
@@ -150,7 +146,7 @@ static struct pst_value *get_operand(struct pst_rewrite *w)
 static enum pst_status emit_transform(struct pst_rewrite *w,
                                       const struct plan *p)
 {
-    struct signal x = split_parts(w, get_operand(w));
+    struct signal x = split_parts(w, get_operand(w), p->real);
     const struct pst_arg one = pst_f(1);
     struct pst_arg total = pst_f(1), size;
     struct pst_value *y;
@@ -195,7 +191,7 @@ static enum pst_status emit_transform(struct pst_rewrite *w,
 static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
 {
     const struct pst_value *v = pst_rewrite_in(w, 0);
-    const int64_t rank = (int64_t)v->meta.rank - !is_real(w);
+    const int64_t rank = (int64_t)v->meta.rank - !p->real;
     const int64_t at = dim < 0 ? dim + rank : dim;
 
     if (p->n == PST_MAX_RANK || at < 0 || at >= rank) {
@@ -205,22 +201,6 @@ static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
     p->size[p->n] = pst_rw_size(w, v, (unsigned)at);
     p->dim[p->n++] = at;
     return true;
-}
-
-/* Takes the form and the direction from the operator's name, such as
- * "complex.fft_irfftn.default". hfft is C2R like irfft, but in the forward
- * direction; ihfft is R2C in the inverse direction. */
-static struct plan plan_of(const struct pst_rewrite *w)
-{
-    const char *name = strstr(w->schema->name, "fft_") + 4;
-    struct plan p = {.form = C2C, .inverse = name[0] == 'i'};
-
-    name += p.inverse;
-    if (name[0] == 'r')
-        p.form = p.inverse ? C2R : R2C;
-    else if (name[0] == 'h')
-        p.form = p.inverse ? R2C : C2R;
-    return p;
 }
 
 /* Runs the transform. `norm` selects the power of 1 / size by which this
@@ -250,10 +230,8 @@ static void size_of_real(struct pst_rewrite *w, struct plan *p)
 }
 
 /* Rewrites operators with arguments (self, n, dim, norm). */
-static enum pst_status rewrite_one_dim(struct pst_rewrite *w)
+static enum pst_status rewrite_one_dim(struct pst_rewrite *w, struct plan p)
 {
-    struct plan p = plan_of(w);
-
     if (!add_dim(w, &p, w->args[2].i))
         return w->build->status;
     size_of_real(w, &p);
@@ -264,12 +242,11 @@ static enum pst_status rewrite_one_dim(struct pst_rewrite *w)
 
 /* Rewrites operators with arguments (self, s, dim, norm). Without dim it
  * transforms the last dimensions that s has, or all. */
-static enum pst_status rewrite_dims(struct pst_rewrite *w)
+static enum pst_status rewrite_dims(struct pst_rewrite *w, struct plan p)
 {
     const struct pst_arg *s = &w->args[1], *dim = &w->args[2];
     const int64_t rank = pst_rewrite_in(w, 0)->meta.rank;
-    struct plan p = plan_of(w);
-    int64_t n = rank - !is_real(w);
+    int64_t n = rank - !p.real;
 
     if (dim->kind == PST_ARG_INTS)
         n = dim->n;
@@ -311,7 +288,7 @@ static enum pst_status core_c2c(struct pst_rewrite *w)
 
 static enum pst_status core_r2c(struct pst_rewrite *w)
 {
-    return rewrite_core(w, (struct plan){.form = R2C});
+    return rewrite_core(w, (struct plan){.form = R2C, .real = true});
 }
 
 static enum pst_status core_c2r(struct pst_rewrite *w)
@@ -319,41 +296,56 @@ static enum pst_status core_c2r(struct pst_rewrite *w)
     return rewrite_core(w, (struct plan){.form = C2R, .inverse = true});
 }
 
+#define REWRITE_ONE rewrite_one_dim
 #define ONE                                                                    \
     "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"
+#define REWRITE_TWO rewrite_dims
 #define TWO                                                                    \
     "(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) "    \
     "-> Tensor"
+#define REWRITE_MANY rewrite_dims
 #define MANY                                                                   \
     "(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) "      \
     "-> Tensor"
 
-PST_REWRITE(complex_fft_fft, "complex::fft_fft" ONE, rewrite_one_dim);
-PST_REWRITE(complex_fft_ifft, "complex::fft_ifft" ONE, rewrite_one_dim);
-PST_REWRITE(from_real_fft_rfft, "from_real::fft_rfft" ONE, rewrite_one_dim);
-PST_REWRITE(complex_fft_irfft, "complex::fft_irfft" ONE, rewrite_one_dim);
-PST_REWRITE(complex_fft_fft2, "complex::fft_fft2" TWO, rewrite_dims);
-PST_REWRITE(complex_fft_ifft2, "complex::fft_ifft2" TWO, rewrite_dims);
-PST_REWRITE(from_real_fft_rfft2, "from_real::fft_rfft2" TWO, rewrite_dims);
-PST_REWRITE(complex_fft_irfft2, "complex::fft_irfft2" TWO, rewrite_dims);
-PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, rewrite_dims);
-PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, rewrite_dims);
-PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, rewrite_dims);
-PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, rewrite_dims);
-/* Transforms of Hermitian signals, whose spectrum is real, and of real
- * signals. */
-PST_REWRITE(complex_fft_hfft, "complex::fft_hfft" ONE, rewrite_one_dim);
-PST_REWRITE(complex_fft_hfft2, "complex::fft_hfft2" TWO, rewrite_dims);
-PST_REWRITE(complex_fft_hfftn, "complex::fft_hfftn" MANY, rewrite_dims);
-PST_REWRITE(from_real_fft_ihfft, "from_real::fft_ihfft" ONE, rewrite_one_dim);
-PST_REWRITE(from_real_fft_ihfft2, "from_real::fft_ihfft2" TWO, rewrite_dims);
-PST_REWRITE(from_real_fft_ihfftn, "from_real::fft_ihfftn" MANY, rewrite_dims);
-PST_REWRITE(fft_hfft, "aten::fft_hfft" ONE, rewrite_one_dim);
-PST_REWRITE(fft_hfft2, "aten::fft_hfft2" TWO, rewrite_dims);
-PST_REWRITE(fft_hfftn, "aten::fft_hfftn" MANY, rewrite_dims);
-PST_REWRITE(fft_irfft, "aten::fft_irfft" ONE, rewrite_one_dim);
-PST_REWRITE(fft_irfft2, "aten::fft_irfft2" TWO, rewrite_dims);
-PST_REWRITE(fft_irfftn, "aten::fft_irfftn" MANY, rewrite_dims);
+/* Transforms: row, name, arguments, form, whether it is the inverse, whether
+ * its operand is real. hfft is C2R like irfft, but forward; ihfft is R2C, but
+ * inverse. */
+#define TRANSFORMS(X)                                                          \
+    X(complex_fft_fft, "complex::fft_fft", ONE, C2C, false, false)             \
+    X(complex_fft_ifft, "complex::fft_ifft", ONE, C2C, true, false)            \
+    X(from_real_fft_rfft, "from_real::fft_rfft", ONE, R2C, false, true)        \
+    X(complex_fft_irfft, "complex::fft_irfft", ONE, C2R, true, false)          \
+    X(complex_fft_fft2, "complex::fft_fft2", TWO, C2C, false, false)           \
+    X(complex_fft_ifft2, "complex::fft_ifft2", TWO, C2C, true, false)          \
+    X(from_real_fft_rfft2, "from_real::fft_rfft2", TWO, R2C, false, true)      \
+    X(complex_fft_irfft2, "complex::fft_irfft2", TWO, C2R, true, false)        \
+    X(complex_fft_fftn, "complex::fft_fftn", MANY, C2C, false, false)          \
+    X(complex_fft_ifftn, "complex::fft_ifftn", MANY, C2C, true, false)         \
+    X(from_real_fft_rfftn, "from_real::fft_rfftn", MANY, R2C, false, true)     \
+    X(complex_fft_irfftn, "complex::fft_irfftn", MANY, C2R, true, false)       \
+    X(complex_fft_hfft, "complex::fft_hfft", ONE, C2R, false, false)           \
+    X(complex_fft_hfft2, "complex::fft_hfft2", TWO, C2R, false, false)         \
+    X(complex_fft_hfftn, "complex::fft_hfftn", MANY, C2R, false, false)        \
+    X(from_real_fft_ihfft, "from_real::fft_ihfft", ONE, R2C, true, true)       \
+    X(from_real_fft_ihfft2, "from_real::fft_ihfft2", TWO, R2C, true, true)     \
+    X(from_real_fft_ihfftn, "from_real::fft_ihfftn", MANY, R2C, true, true)    \
+    X(fft_hfft, "aten::fft_hfft", ONE, C2R, false, true)                       \
+    X(fft_hfft2, "aten::fft_hfft2", TWO, C2R, false, true)                     \
+    X(fft_hfftn, "aten::fft_hfftn", MANY, C2R, false, true)                    \
+    X(fft_irfft, "aten::fft_irfft", ONE, C2R, true, true)                      \
+    X(fft_irfft2, "aten::fft_irfft2", TWO, C2R, true, true)                    \
+    X(fft_irfftn, "aten::fft_irfftn", MANY, C2R, true, true)
+#define TRANSFORM(id, name, args, form_, inverse_, real_)                      \
+    static enum pst_status rewrite_##id(struct pst_rewrite *w)                 \
+    {                                                                          \
+        const struct plan p = {                                                \
+            .form = form_, .inverse = inverse_, .real = real_};                \
+                                                                               \
+        return REWRITE_##args(w, p);                                           \
+    }                                                                          \
+    PST_REWRITE(id, name args, rewrite_##id);
+TRANSFORMS(TRANSFORM)
 PST_REWRITE(complex__fft_c2c,
             "complex::_fft_c2c(Tensor self, SymInt[] dim, int normalization, "
             "bool forward) -> Tensor",
