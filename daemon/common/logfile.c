@@ -20,11 +20,11 @@
 #define RETRIES 40
 
 struct row {
-    const char *name, *level, *help;
+    const char *name, *level;
 };
 
 static const struct row rows[] = {
-#define ROW(id, name, level, help) {(name), (level), (help)},
+#define ROW(id, name, level, fields) {(name), (level)},
     PSTD_EVENT_LIST(ROW)
 #undef ROW
 };
@@ -37,11 +37,6 @@ const char *pstd_event_name(enum pstd_event event)
 const char *pstd_event_level(enum pstd_event event)
 {
     return rows[event].level;
-}
-
-const char *pstd_event_help(enum pstd_event event)
-{
-    return rows[event].help;
 }
 
 void pstd_note_init(struct pstd_note *note, enum pstd_event event)

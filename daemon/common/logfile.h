@@ -238,7 +238,6 @@ enum pstd_event {
 
 const char *pstd_event_name(enum pstd_event event);
 const char *pstd_event_level(enum pstd_event event);
-const char *pstd_event_help(enum pstd_event event);
 
 #define PSTD_NOTE_FIELDS 64
 #define PSTD_NOTE_TEXT   2560

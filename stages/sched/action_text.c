@@ -93,17 +93,6 @@ void pst_actions_print(const struct pst_action *at, size_t n,
     }
 }
 
-void pst_schedule_print(const struct pst_schedule *sched, struct pst_str *out)
-{
-    for (unsigned r = 0; r < sched->n_ranks; r++) {
-        pst_str_addf(out, "r%u", r);
-        if (sched->ranks[r].n)
-            pst_str_add(out, " ");
-        pst_actions_print(sched->ranks[r].at, sched->ranks[r].n, " ", out);
-        pst_str_add(out, "\n");
-    }
-}
-
 void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out)
 {
@@ -149,20 +138,6 @@ void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
     for (unsigned r = 0; r < sched->n_ranks && out->len < 1024; r++)
         if (next[r] < sched->ranks[r].n)
             pst_sched_add_place(sched, r, next[r], true, out);
-}
-
-unsigned pst_schedule_peak_rank(const struct pst_schedule *sched, unsigned rank)
-{
-    unsigned held = 0, peak = 0;
-
-    for (size_t i = 0; i < sched->ranks[rank].n; i++) {
-        const unsigned kind = sched->ranks[rank].at[i].kind;
-
-        held += kind == PST_ACT_F;
-        held -= held && (kind == PST_ACT_B || kind == PST_ACT_W);
-        peak = PST_MAX(peak, held);
-    }
-    return peak;
 }
 
 void pst_sched_print_place(const struct pst_schedule *sched,

@@ -273,14 +273,12 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
 
 /* Actions as text: "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a peer
  * that is not the neighbor), "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7),
- * "0UNSHARD", "."; in lists also "(0F1;3B0)OVERLAP_F_B"; schedules are lines
- * "r0 0F0 0F1 ...". */
+ * "0UNSHARD", "."; in lists also "(0F1;3B0)OVERLAP_F_B". */
 /* Returns a word such as "SEND_F". */
 const char *pst_action_word(enum pst_action_kind kind);
 void pst_action_print(const struct pst_action *action, struct pst_str *out);
 void pst_actions_print(const struct pst_action *at, size_t n,
                        const char *separator, struct pst_str *out);
-void pst_schedule_print(const struct pst_schedule *sched, struct pst_str *out);
 
 /* Parses an action; ignores only surrounding blanks. Returns the number of
  * actions in the text: 1, 2 (a compound), or 0 if it is invalid. Their peers
@@ -298,11 +296,8 @@ enum pst_status pst_schedule_parse(const char *text, size_t len,
                                    const char *name, struct pst_schedule **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Returns the maximum number of (stage, microbatch) pairs of that rank that had
- * F and not yet B or W at the same time. */
-unsigned pst_schedule_peak_rank(const struct pst_schedule *sched,
-                                unsigned rank);
-/* Returns the same for a stage. */
+/* Returns the maximum number of microbatches of that stage that had F and not
+ * yet B or W at the same time. */
 unsigned pst_schedule_peak(const struct pst_schedule *sched, unsigned stage);
 
 #endif

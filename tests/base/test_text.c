@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void sums_as_others_do(void **state)
@@ -420,12 +421,9 @@ static void log_goes_to_the_sink(void **state)
 
     (void)state;
     pst_log_set_sink(record_line, &s);
-    pst_log_set_level(PST_LOG_INFO);
-    pst_debug("exec", "hidden");
-    pst_log_set_level(PST_LOG_DEBUG);
+    pst_log(PST_LOG_TRACE, "exec", "hidden");
     pst_debug("exec", "slot %d", 3);
     pst_log_set_sink(NULL, NULL);
-    pst_log_set_level(PST_LOG_WARN);
     assert_string_equal(pst_str_text(&s), "3 exec slot 3;");
     pst_str_fini(&s);
 }
@@ -454,5 +452,6 @@ int main(void)
         cmocka_unit_test(log_goes_to_the_sink),
     };
 
+    setenv("PST_LOG", "debug", 1); /* read once, by the first line */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

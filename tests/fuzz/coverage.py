@@ -70,7 +70,7 @@ ELSEWHERE = {
     "stages/graph/sizes/symbol.c": "pst_symbols_copy pst_symbols_limit",
     "stages/run/watch/flight.c":
         "map_file make pst_flight_open pst_flight_close publish "
-        "pst_flight_begin pst_flight_is_open pst_flight_waits pst_flight_end",
+        "pst_flight_begin pst_flight_waits pst_flight_end",
     "stages/sched/costs.c":
         "pst_costs_write check_numbers print modules_json stages_json "
         "stage_json add",

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tests/sched/every.h"
+#include "tests/sched/lines.h"
 #include "tests/sched/made.h"
 
 static double bubble_of(const struct pst_schedule *s)
@@ -43,8 +44,7 @@ static void assert_bounds(const char *name, unsigned ranks, unsigned per_rank,
     print_message("%s P=%u V=%u n=%u\n", name, ranks, per_rank, n);
     assert_float_equal(bubble_of(s), idle / (work + idle), 1e-9);
     for (unsigned r = 0; r < ranks; r++)
-        assert_int_equal(pst_schedule_peak_rank(s, r),
-                         held(ranks, per_rank, n, r));
+        assert_int_equal(peak_of_rank(s, r), held(ranks, per_rank, n, r));
     pst_schedule_free(s);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sched/lines.h"
 #include "tests/test.h"
 
 #define MAX_S 6
@@ -485,7 +486,7 @@ static void faults_are_refused(void **state)
         if (player_accepts(&w) != (status == PST_OK)) {
             struct pst_str text = {0};
 
-            pst_schedule_print(w.sched, &text);
+            print_lines(w.sched, &text);
             fail_msg("round %u: check says %s (%s), the player does not:\n%s",
                      i, pst_status_name(status),
                      status == PST_OK ? "" : diag.text, pst_str_text(&text));

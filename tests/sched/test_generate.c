@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sched/lines.h"
 #include "tests/test.h"
 
 static const char *golden_path;
@@ -28,7 +29,7 @@ static void assert_lists(const struct pst_schedule *s, const char *want)
 {
     struct pst_str text = {0};
 
-    pst_schedule_print(s, &text);
+    print_lines(s, &text);
     assert_string_equal(pst_str_text(&text), want);
     pst_str_fini(&text);
 }
@@ -238,9 +239,9 @@ static void buffers_go_from_microbatch_to_microbatch(void **state)
     struct pst_diag diag;
 
     (void)state;
-    pst_schedule_print(s, &before);
+    print_lines(s, &before);
     assert_ok(pst_schedule_carry(s, links, 4, &diag), &diag);
-    pst_schedule_print(s, &after);
+    print_lines(s, &after);
     assert_string_equal(pst_str_text(&before), pst_str_text(&after));
     pst_str_fini(&before);
     pst_str_fini(&after);

@@ -5,6 +5,7 @@
  * (conformance cases 33, 34, 35, 44).
  */
 #include "tests/sched/golden.h"
+#include "tests/sched/lines.h"
 
 #define MAX_RANKS 128
 
@@ -104,7 +105,7 @@ static void assert_peaks(const struct pst_schedule *s, const struct block *b)
     char *end;
 
     for (unsigned r = 0; r < b->ranks; r++) {
-        assert_int_equal(pst_schedule_peak_rank(s, r), strtoul(at, &end, 10));
+        assert_int_equal(peak_of_rank(s, r), strtoul(at, &end, 10));
         at = end + (*end == ',');
     }
 }

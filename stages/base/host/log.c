@@ -34,12 +34,6 @@ void pst_log_set_sink(pst_log_sink_fn new_sink, void *ctx)
     pthread_mutex_unlock(&lock);
 }
 
-void pst_log_set_level(enum pst_log_level level)
-{
-    pthread_once(&once, read_environment);
-    atomic_store(&threshold, (int)level);
-}
-
 int pst_log_enabled(enum pst_log_level level)
 {
     pthread_once(&once, read_environment);

@@ -21,7 +21,6 @@ typedef void (*pst_log_sink_fn)(void *ctx, enum pst_log_level level,
                                 const char *topic, const char *text);
 
 void pst_log_set_sink(pst_log_sink_fn sink, void *ctx);
-void pst_log_set_level(enum pst_log_level level);
 int pst_log_enabled(enum pst_log_level level);
 void pst_log(enum pst_log_level level, const char *topic, const char *fmt, ...)
     PST_PRINTF(3, 4);

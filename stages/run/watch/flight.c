@@ -212,11 +212,6 @@ void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
     f->now = r;
 }
 
-bool pst_flight_is_open(const struct pst_flight *f)
-{
-    return f != NULL && f->now != NULL;
-}
-
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends)
 {
     if (f == NULL || f->now == NULL)

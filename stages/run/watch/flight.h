@@ -52,7 +52,6 @@ bool pst_flight_is_lost(struct pst_flight *f);
 /* Begins a record, unless one is open. */
 void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
                       int stage, int microbatch);
-bool pst_flight_is_open(const struct pst_flight *f);
 /* Records that the open action waits for a message from the peer, or to it
  * (sends). Called at each poll. */
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends);

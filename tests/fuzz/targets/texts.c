@@ -17,6 +17,7 @@
 #include "stages/sched/costs.h"
 #include "stages/sched/sched.h"
 #include "tests/fuzz/targets/target.h"
+#include "tests/sched/lines.h"
 
 /* --- frames -------------------------------------------------------------- */
 
@@ -165,7 +166,7 @@ bool fuzz_csv(const uint8_t *data, size_t size)
         pst_schedule_parse((const char *)data, size, "fuzz.csv", &sched, &diag);
     if (status != PST_OK)
         return fuzz_refused(status, &diag);
-    pst_schedule_print(sched, &out);
+    print_lines(sched, &out);
     pst_str_fini(&out);
     options.ranks = sched->n_ranks;
     options.stages = sched->n_stages;
