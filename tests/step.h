@@ -4,6 +4,7 @@
 /* Runs one step of a plan on ranks in this process. */
 #include "stages/run/dump.h"
 #include "stages/run/engine.h"
+#include "tests/run/proof/proof.h"
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -27,6 +28,7 @@ static inline struct pst_dump *step_run(struct pst_plan *plan,
                    options->ranks * PST_MAX(options->replicas, 1));
     assert_ok(pst_transport_self.open(ranks, &transport, &diag), &diag);
     assert_ok(pst_engine_new(plan, transport, options, &engine, &diag), &diag);
+    assert_ok(prove_layouts(engine, &diag), &diag);
     assert_ok(pst_engine_step(engine, 0, fill, ctx, 0, &result, &diag), &diag);
     assert_ok(pst_engine_dump_first(engine, &dump, &diag), &diag);
     assert_ok(pst_engine_dump_state(engine, dump, &diag), &diag);

@@ -22,6 +22,7 @@
 #include "tests/files/repack.h"
 #include "tests/fuzz/mutate.h"
 #include "tests/patience.h"
+#include "tests/run/proof/proof.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -432,6 +433,8 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
     (void)snprintf(ranks, sizeof(ranks), "%u", options.ranks);
     assert_ok(pst_transport_self.open(ranks, &self, diag), diag);
     status = pst_engine_new(plan, self, &options, &engine, diag);
+    if (status == PST_OK)
+        assert_ok(prove_layouts(engine, diag), diag);
     if (status == PST_OK)
         status = pst_engine_step(engine, 0, fill, plan, 0, &result, diag);
     seen.ran += status == PST_OK;

@@ -3,6 +3,7 @@
 #define PENSTOCK_TESTS_RUN_JOB_H
 /* Runs of the small model (net.h) on transport self. */
 #include "tests/run/net.h"
+#include "tests/run/proof/proof.h"
 
 #include <math.h>
 
@@ -31,6 +32,7 @@ static inline void job_init_as(struct job *job, unsigned stages, unsigned flags,
     assert_ok(pst_engine_new(job->net.plan, job->transport, options,
                              &job->engine, diag),
               diag);
+    assert_ok(prove_layouts(job->engine, diag), diag);
 }
 
 static inline void job_init(struct job *job, unsigned stages,

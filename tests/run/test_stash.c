@@ -3,7 +3,6 @@
  * (--stash). */
 #include <sys/resource.h>
 
-#include "stages/layout/memory/spill.h"
 #include "stages/run/rank/rank.h"
 #include "stages/tune/choose.h"
 #include "tests/folder.h"
@@ -262,8 +261,8 @@ static enum pst_status check(const struct job *job, struct pst_diag *diag)
 {
     const struct pst_rank *r = job->engine->ranks[0];
 
-    return pst_spill_check(pst_rank_role(r), pst_rank_layout(r),
-                           pst_rank_actions(r), diag);
+    return prove_spills(pst_rank_role(r), pst_rank_layout(r),
+                        pst_rank_actions(r), diag);
 }
 
 /* The check finds each wrong slot, location and order. */

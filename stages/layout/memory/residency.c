@@ -430,7 +430,6 @@ enum pst_status pst_residency_make(struct pst_layout *layout,
         set_sizes(&m);
         *ret_size = place_all(&m);
         store_offsets(&m);
-        status = pst_residency_check(layout, &m.toucher, diag);
     }
     for (size_t i = 0; m.blocks != NULL && i < 2 * layout->buckets.n; i++)
         pst_vec_fini(&m.blocks[i].spans);

@@ -31,14 +31,4 @@ enum pst_status pst_residency_make(struct pst_layout *layout,
 const struct pst_residency_event *pst_residency_of(
     const struct pst_layout *layout, unsigned action, unsigned *ret_n);
 
-/*
- * Proves that the events fit the rank's actions: values are resident when a
- * kernel reads them, none are gathered twice, and none are resident when a
- * stage is resharded or the step ends. Else PST_ERR_INTERNAL, with rank,
- * action, kernel and group.
- */
-enum pst_status pst_residency_check(const struct pst_layout *layout,
-                                    struct pst_toucher *toucher,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
-
 #endif

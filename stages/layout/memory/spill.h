@@ -4,10 +4,10 @@
 /*
  * Plans which microbatches of the stash are outside of the arena, and when
  * (--stash): the schedule determines the next use of each microbatch, so this
- * is decided and proven before memory is allocated. A pool has as many slots as
- * requested; if more microbatches are in flight, those with the farthest next
- * use are evicted after the action that has used them, and reloaded before the
- * action that uses them next.
+ * is decided before memory is allocated. A pool has as many slots as requested;
+ * if more microbatches are in flight, those with the farthest next use are
+ * evicted after the action that has used them, and reloaded before the action
+ * that uses them next.
  *
  * All copies of a rank are in one queue. Times are indices into the rank's
  * compute actions (F, B, I, W), from 0. Allocated with the layout. Exec thread
@@ -36,15 +36,6 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
 enum pst_status pst_spill_order(const struct pst_rank_role *role,
                                 struct pst_layout *layout,
                                 struct pst_actions *actions,
-                                struct pst_diag *diag) PST_MUST_CHECK;
-
-/* Simulates the actions of a rank. A copy may run at any time from its earliest
- * begin to its latest end: each action must find its microbatch in its slot,
- * and no copy that may run during the action may use that slot.
- * PST_ERR_INTERNAL names the violation. */
-enum pst_status pst_spill_check(const struct pst_rank_role *role,
-                                const struct pst_layout *layout,
-                                const struct pst_actions *actions,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

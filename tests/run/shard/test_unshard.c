@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests when parameters are gathered before use (zero3), and the check of such
  * schedules. */
-#include "stages/layout/memory/residency.h"
 #include "stages/tune/choose.h"
 #include "tests/folder.h"
 #include "tests/run/job.h"
@@ -151,6 +150,7 @@ static void job_init_rounded(struct job *job, const struct pst_dump *from,
     assert_ok(pst_engine_new(job->net.plan, job->transport, options,
                              &job->engine, diag),
               diag);
+    assert_ok(prove_layouts(job->engine, diag), diag);
 }
 
 static const float *item_of(const struct pst_dump *dump, const char *kind,
@@ -315,7 +315,7 @@ static void assert_refused(struct proof *p, const char *what)
 {
     struct pst_diag *diag = &p->job.net.diag;
 
-    assert_int_equal(pst_residency_check(p->layout, &p->toucher, diag),
+    assert_int_equal(prove_residency(p->layout, &p->toucher, diag),
                      PST_ERR_INTERNAL);
     if (strstr(diag->text, what) == NULL ||
         strstr(diag->text, "kernel") == NULL)
@@ -340,7 +340,7 @@ static void proves_what_is_here(void **state)
 
     (void)state;
     proof_init(&p);
-    assert_ok(pst_residency_check(p.layout, &p.toucher, &p.job.net.diag),
+    assert_ok(prove_residency(p.layout, &p.toucher, &p.job.net.diag),
               &p.job.net.diag);
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
         e = find_event(&p, cases[i].from, 1);

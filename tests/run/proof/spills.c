@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Verifies the result of spill.c by simulating the rank's actions. */
+#include "tests/run/proof/proof.h"
+
 #include "stages/base/str.h"
-#include "stages/layout/memory/spill.h"
 
 #define NOBODY (-1)
 
@@ -191,17 +191,17 @@ static enum pst_status check_actions(struct checker *c,
     return status;
 }
 
-enum pst_status pst_spill_check(const struct pst_rank_role *role,
-                                const struct pst_layout *layout,
-                                const struct pst_actions *actions,
-                                struct pst_diag *diag)
+enum pst_status prove_spills(const struct pst_rank_role *role,
+                             const struct pst_layout *layout,
+                             const struct pst_actions *actions,
+                             struct pst_diag *diag)
 {
     struct checker c = {.role = role, .layout = layout, .diag = diag};
     enum pst_status status;
 
     if (layout->spills.jobs.n == 0)
         return PST_OK;
-    pst_arena_init(&c.arena, PST_TAG_EXEC);
+    pst_arena_init(&c.arena, PST_TAG_TEST);
     status = init(&c);
     if (status == PST_OK)
         status = check_actions(&c, actions);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Verifies the result of residency.c by simulating the rank's actions. */
-#include "stages/layout/memory/residency.h"
+#include "tests/run/proof/proof.h"
 
 enum state { SHARDED, GATHERING, UNSHARDED };
 
@@ -157,9 +156,9 @@ static enum pst_status check_none_gathered(const struct checker *c, int stage)
     return PST_OK;
 }
 
-enum pst_status pst_residency_check(const struct pst_layout *layout,
-                                    struct pst_toucher *toucher,
-                                    struct pst_diag *diag)
+enum pst_status prove_residency(const struct pst_layout *layout,
+                                struct pst_toucher *toucher,
+                                struct pst_diag *diag)
 {
     const struct pst_rank_role *role = toucher->role;
     const struct pst_schedule *sched = role->sched;
@@ -168,7 +167,7 @@ enum pst_status pst_residency_check(const struct pst_layout *layout,
     enum pst_status status = PST_OK;
 
     c.states =
-        pst_calloc(PST_TAG_EXEC, layout->buckets.n + 1, sizeof(*c.states));
+        pst_calloc(PST_TAG_TEST, layout->buckets.n + 1, sizeof(*c.states));
     if (c.states == NULL)
         return pst_diag_nomem(diag, layout->buckets.n * sizeof(*c.states));
     for (size_t i = 0; i < sched->ranks[role->rank].n && status == PST_OK;
