@@ -26,6 +26,7 @@ struct entry {
 
 struct pst_caller {
     const struct pst_alias_program *program;
+    bool absolute; /* pst_alias_program_is_absolute() */
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
     uint64_t clock;        /* calls so far */
@@ -65,6 +66,7 @@ enum pst_status pst_caller_new(const struct pst_alias_program *program,
     if (caller == NULL)
         return pst_diag_nomem(diag, sizeof(*caller));
     caller->program = program;
+    caller->absolute = pst_alias_program_is_absolute(program);
     caller->options = options;
     if (options->optim != NULL)
         status = pst_alias_leaves_new(options->optim, &caller->leaves, diag);
@@ -528,8 +530,7 @@ static uint64_t key_of(const struct pst_caller *caller,
 {
     uint64_t key = pst_alias_key(as, n);
 
-    for (unsigned i = 0;
-         i < n && pst_alias_program_is_absolute(caller->program); i++)
+    for (unsigned i = 0; i < n && caller->absolute; i++)
         key = pst_hash(&as[i].offset, sizeof(as[i].offset), key);
     return key;
 }
