@@ -13,8 +13,8 @@
  *
  * docs/library.md has whole programs, and the options of each call.
  *
- * Tensors are DLPack's (dlpack.h), on the CPU, with the dtype and shape that
- * the model has, and any strides and byte offset. Strides count elements; NULL:
+ * Tensors are DLPack's (dlpack.h), with the dtype and shape that the model has,
+ * and any strides and byte offset. Strides count elements; NULL:
  * contiguous, the last index changes fastest. A matrix of n rows:
  *
  *     int64_t shape[2] = {n, 5};
@@ -31,6 +31,22 @@
  * penstock_session_copies counts both. Parameters, gradients and outputs are
  * copied once, between the library's memory and the caller's. Bool tensors have
  * PENSTOCK_DL_BOOL or 8-bit unsigned integers.
+ *
+ * Devices: a tensor is on the CPU (kDLCPU, or kDLCUDAHost), or in the memory of
+ * a GPU (kDLCUDA, device_id as the CUDA driver counts) on which a rank of this
+ * process computes ({"device", "cuda"}). Each tensor of a call may be on
+ * another one of these: a result is written to where the tensor for it is. On
+ * the GPU of the rank that reads it, an input is read in place if, besides, the
+ * rows of a microbatch begin at a multiple of 16 bytes; others are copied there
+ * by their strides. These pass through the host: bool inputs, inputs that a
+ * rank with another GPU reads, those of penstock_evaluate, and what goes to and
+ * from other processes. Operands of programs are on the CPU. Another device, an
+ * address that the GPU does not know: PENSTOCK_ERR_SHAPE (library.device).
+ *
+ * Streams: a call waits for the work that was enqueued in the GPU's legacy
+ * default stream before it, and for no other, before it reads a tensor of the
+ * caller's or writes to one; in the array API's terms, stream is 1. When it
+ * returns, it has read its inputs, and its results can be read in any stream.
  *
  * Complex numbers: a complex64 or complex128 tensor of the model is one of
  * float32 or float64 with the real and the imaginary part along a last
@@ -254,8 +270,9 @@ int penstock_describe_module(const penstock_model *model, size_t index,
 typedef struct penstock_session penstock_session;
 
 /*
- * Writes one input of one microbatch of a step to dst, which has the input's
- * dtype and the microbatch's shape and is contiguous (strides are NULL). Called
+ * Writes one input of one microbatch of a step to dst, which is on the CPU, has
+ * the input's dtype and the microbatch's shape, and is contiguous (strides are
+ * NULL). Called
  * for the inputs that the stages of this process read, once for each stage; in
  * one thread at a time, which may be one of the library's. It must not call the
  * session. Not 0: the step fails on all ranks (PENSTOCK_ERR_CANCELLED) and
@@ -426,11 +443,13 @@ int penstock_input_gradient(penstock_session *session, size_t input,
                             DLTensor *dst, struct penstock_error *error);
 /* Sets *ret to a parameter or buffer, or an output of the last
  * penstock_forward, in the session's own memory: nothing is copied. It is
- * contiguous (strides are NULL), belongs to the session and is read-only. An
- * output is valid until the next call of penstock_forward, penstock_evaluate,
- * penstock_swap or penstock_session_free; a parameter or buffer until
- * penstock_swap or penstock_session_free, and its content is the current one: a
- * call that changes it must not run while it is read. index: as for
+ * contiguous (strides are NULL), belongs to the session and is read-only. With
+ * {"device", "cuda"} it is in the memory of a GPU (kDLCUDA), and later calls
+ * return only when the GPU has written it. An output is valid until the next
+ * call of penstock_forward, penstock_evaluate, penstock_swap or
+ * penstock_session_free; a parameter or buffer until penstock_swap or
+ * penstock_session_free, and its content is the current one: a call that
+ * changes it must not run while it is read. index: as for
  * penstock_session_describe. Sends no message. PENSTOCK_ERR_USAGE: another
  * process has it, replicas share it, no stage reads it, or the rows of the
  * output are not its first dimension (library.elsewhere): penstock_get and

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/object.h"
+#include "lib/guest.h"
 #include "stages/base/host/log.h"
 
 #define SAME(name)                                                             \
@@ -193,6 +193,8 @@ int pstl_session_release(penstock_session *session, enum pst_status status,
     if (status == PST_ERR_PEER || status == PST_ERR_DAMAGED ||
         status == PST_ERR_DEVICE || status == PST_ERR_INTERNAL)
         session->failed = true;
+    if (!session->failed)
+        pstl_settle_views(session);
     pstl_receive_log(NULL);
     pstl_release(&session->busy);
     return pstl_return(status, diag, error);

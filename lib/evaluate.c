@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The mean loss over any number of rows, each of them once. */
 #include "daemon/common/setup.h"
-#include "lib/object.h"
+#include "lib/guest.h"
 #include "stages/base/checked.h"
 #include "stages/graph/bytes.h"
 #include "stages/run/data/mean.h"
@@ -121,8 +121,9 @@ static enum pst_status set_inputs(penstock_session *s,
         s->views[i] = (struct pstl_view){0};
         status = describe_input(s, i, x, &want, diag);
         if (status == PST_OK && (inputs[i] != NULL || needs))
-            status =
-                pstl_view_make(&want, inputs[i], false, &s->views[i], diag);
+            status = pstl_take(s, &want, inputs[i], false, &s->views[i], diag);
+        if (status == PST_OK) /* rows are counted, and repeated, on the host */
+            status = pstl_copy_input(s, (unsigned)i, diag);
     }
     return status;
 }
@@ -296,5 +297,6 @@ int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
             set_inputs(session, inputs, n_inputs, &x, &diag), &diag);
     if (status == PST_OK)
         status = evaluate(session, &x, ret_loss, &diag);
+    pstl_drop_copies(session);
     return pstl_session_release(session, status, &diag, error);
 }

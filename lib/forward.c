@@ -6,8 +6,9 @@
 
 #include "daemon/common/model/evaluator.h"
 #include "daemon/common/setup.h"
-#include "lib/object.h"
+#include "lib/guest.h"
 #include "stages/base/alloc.h"
+#include "stages/run/state/values.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -149,22 +150,44 @@ static enum pst_status view_output(const penstock_session *s, size_t output,
                             "there are %zu outputs, and no number %zu",
                             s->n_outputs, output);
     return pstl_is_first(s)
-               ? pstl_view_make(&s->outputs[output], dst, true, ret, diag)
+               ? pstl_take(s, &s->outputs[output], dst, true, ret, diag)
                : PST_OK;
 }
 
+/* Copies the output within the GPU of the view, if it is there, and no other
+ * process takes part: *ret_done. */
+static enum pst_status copy_on_gpu(penstock_session *s, size_t output,
+                                   const struct pstl_view *view, bool *ret_done,
+                                   struct pst_diag *diag)
+{
+    struct pst_device_memory *mem = NULL;
+    const void *from;
+
+    *ret_done = false;
+    if (!s->transport->ops->one_process || view->gpu < 0)
+        return PST_OK;
+    from = pst_engine_output_value(s->forward->by.engine,
+                                   s->outputs[output].index, &mem);
+    return pstl_move(mem, from, view, ret_done, diag);
+}
+
 /* COLLECTIVE. Copies the output to the view, through a buffer if the view is
- * not contiguous. */
+ * not contiguous, or on a GPU. */
 static enum pst_status copy_output(penstock_session *s, size_t output,
                                    const struct pstl_view *view,
                                    struct pst_diag *diag)
 {
     const struct pstl_tensor *t = &s->outputs[output];
-    const bool direct =
-        !pstl_is_first(s) || pst_meta_is_contiguous(&view->meta);
+    const bool direct = !pstl_is_first(s) ||
+                        (view->gpu < 0 && pst_meta_is_contiguous(&view->meta));
     void *whole = NULL;
-    enum pst_status status = PST_OK;
+    bool done = false;
+    enum pst_status status = copy_on_gpu(s, output, view, &done, diag);
 
+    if (status == PST_OK && done)
+        atomic_fetch_add(&s->copies.written, pst_meta_bytes(&t->meta));
+    if (status != PST_OK || done)
+        return status;
     if (!direct) {
         whole = pst_alloc(TAG, pst_meta_bytes(&t->meta));
         if (whole == NULL)
@@ -179,7 +202,7 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
                                    diag);
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && !direct)
-        pst_copy_strided(&t->meta, whole, &view->meta, view->data);
+        status = pstl_push(s, whole, view, diag);
     if (status == PST_OK && pstl_is_first(s))
         atomic_fetch_add(&s->copies.written, pst_meta_bytes(&t->meta));
     pst_free(whole);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Gradients of inputs. */
-#include "lib/object.h"
+#include "lib/guest.h"
 #include "stages/base/alloc.h"
 
 #define TAG PST_TAG_CLIENT
 
 /* Takes the caller's tensor. *ret_at: where the gradient is to be made; in the
- * caller's memory if that is contiguous and aligned and no other process can
- * fail, else in a new buffer, which *ret_copy owns. */
+ * caller's memory if that is the host's, contiguous and aligned, and no other
+ * process can fail, else in a new buffer, which *ret_copy owns. */
 static enum pst_status make_view(const penstock_session *s, size_t input,
                                  const DLTensor *dst, struct pstl_view *ret,
                                  void **ret_copy, void **ret_at,
@@ -32,12 +32,13 @@ static enum pst_status make_view(const penstock_session *s, size_t input,
                             "has failed, or none was made");
     if (!pstl_is_first(s))
         return PST_OK;
-    status = pstl_view_make(&s->inputs[input], dst, true, ret, diag);
+    status = pstl_take(s, &s->inputs[input], dst, true, ret, diag);
     if (status != PST_OK)
         return status;
     meta = &s->inputs[input].meta;
     *ret_at = ret->data;
-    if (s->transport->ops->one_process && pst_meta_is_contiguous(&ret->meta) &&
+    if (s->transport->ops->one_process && ret->gpu < 0 &&
+        pst_meta_is_contiguous(&ret->meta) &&
         (uintptr_t)ret->data % pst_dtype_size(meta->dtype) == 0)
         return PST_OK;
     *ret_at = *ret_copy = pst_alloc(TAG, pst_meta_bytes(meta));
@@ -63,8 +64,7 @@ int penstock_input_gradient(penstock_session *session, size_t input,
                                              at, &diag);
     status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK && copy != NULL)
-        pst_copy_strided(&session->inputs[input].meta, copy, &view.meta,
-                         view.data);
+        status = pstl_push(session, copy, &view, &diag);
     if (status == PST_OK && at != NULL)
         atomic_fetch_add(&session->copies.written,
                          pst_meta_bytes(&session->inputs[input].meta));

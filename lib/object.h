@@ -21,6 +21,12 @@ struct pstl_messages {
     void *ctx;
 };
 
+/* Memory of the library's. */
+struct pstl_buffer {
+    void *at; /* owned */
+    size_t bytes;
+};
+
 #define PSTL_N_KINDS 4 /* enum penstock_kind */
 struct pstl_tensors PST_VEC(struct pstl_tensor);
 
@@ -81,6 +87,11 @@ struct penstock_session {
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */
     bool *reads;                          /* per input: this process reads it */
     struct pstl_view *views; /* per input: the caller's memory, during a step */
+    /* Per input in memory of a GPU: a copy for what cannot read it there; data
+     * NULL: none is needed. Their memory, which later steps use again. */
+    struct pstl_view *hosts;
+    struct pstl_buffer *copied;
+    bool viewed; /* penstock_view has returned memory of a GPU */
     struct pstl_copies copies;
     struct pstl_forward *forward;
     /* Rank 0: the checkpoint folder in use, or NULL, and the name of the run

@@ -6,7 +6,9 @@
 
 /* Options of a session besides those that shape a step. */
 static const char *const extra[] = {
-    "ranks", "steps", "watchdog", "accept-lost-backward", "keep", "verify"};
+    "ranks",    "steps",  "watchdog", "accept-lost-backward",
+    "keep",     "verify", "device",   "no-fallback",
+    "no-graphs"};
 
 /* Options of a program: those of optimizers, without rules for some
  * parameters. */

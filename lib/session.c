@@ -7,9 +7,10 @@
 #include "daemon/common/model/doubts.h"
 #include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
-#include "lib/object.h"
+#include "lib/guest.h"
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
+#include "stages/ops/devices.h"
 #include "stages/run/facts.h"
 #include "stages/split/convert/again.h"
 
@@ -59,8 +60,11 @@ static enum pst_status describe_inputs(struct penstock_session *s,
     s->n_inputs = n;
     s->inputs = pst_calloc(TAG, n + 1, sizeof(*s->inputs));
     s->views = pst_calloc(TAG, n + 1, sizeof(*s->views));
+    s->hosts = pst_calloc(TAG, n + 1, sizeof(*s->hosts));
+    s->copied = pst_calloc(TAG, n + 1, sizeof(*s->copied));
     s->reads = pst_calloc(TAG, n + 1, sizeof(*s->reads));
-    if (s->inputs == NULL || s->views == NULL || s->reads == NULL)
+    if (s->inputs == NULL || s->views == NULL || s->reads == NULL ||
+        s->hosts == NULL || s->copied == NULL)
         return pst_diag_nomem(diag, n * sizeof(*s->inputs));
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pst_plan_input *in = &plan->inputs.at[i];
@@ -149,6 +153,9 @@ enum pst_status pstl_session_describe_step(penstock_session *s,
 
 void pstl_session_free_step(penstock_session *s)
 {
+    pstl_drop_copies(s);
+    pst_free(s->copied);
+    pst_free(s->hosts);
     pst_free(s->inputs);
     pst_free(s->outputs);
     pst_free(s->reads);
@@ -261,6 +268,19 @@ enum pst_status pstl_session_keep_gradients(const penstock_session *s,
     return status;
 }
 
+/* Finds the device of this process's ranks. */
+static enum pst_status find_device(struct penstock_session *s,
+                                   struct pst_diag *diag)
+{
+    const struct pst_transport *t = s->transport;
+    const unsigned rank = t->ops->rank(t);
+
+    s->options.devices = s->config.device;
+    return pst_device_find(s->config.device, rank,
+                           pstd_local_rank(rank, t->ops->size(t)),
+                           &s->options.device, &s->options.ordinal, diag);
+}
+
 static enum pst_status make_options(struct penstock_session *s,
                                     struct pst_diag *diag)
 {
@@ -289,6 +309,10 @@ static enum pst_status make_options(struct penstock_session *s,
     if (status != PST_OK)
         return status;
     pstd_set_batch(&s->options, &s->batch);
+    if (PSTD_GIVEN(&s->config, device))
+        status = find_device(s, diag);
+    if (status != PST_OK)
+        return status;
     s->options.keep_outputs = false;
     s->options.lends_inputs = true;
     return pstd_set_side_by_side(s->batch.plan, &s->options, diag);

@@ -3,8 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/object.h"
+#include "lib/guest.h"
 #include "stages/base/alloc.h"
+#include "stages/run/state/values.h"
 
 #define TAG PST_TAG_CLIENT
 
@@ -42,9 +43,9 @@ static struct pst_meta whole_of(const struct pstl_tensor *t)
 
 /* Finds a parameter or buffer by name, checks the caller's tensor for it, and
  * sets *ret_at to where the ranks have or want it: in the caller's memory if
- * that is contiguous and no other process takes part, else in a new buffer,
- * which *ret_copy owns. reads: every rank gives a tensor to read from; else
- * rank 0 gives one to write to. */
+ * that is the host's and contiguous, and no other process takes part, else in a
+ * new buffer, which *ret_copy owns. reads: every rank gives a tensor to read
+ * from; else rank 0 gives one to write to. */
 static enum pst_status view_state(const penstock_session *s, const char *name,
                                   const DLTensor *given, bool reads,
                                   const struct pstl_tensor **ret_tensor,
@@ -54,11 +55,12 @@ static enum pst_status view_state(const penstock_session *s, const char *name,
     enum pst_status status = find_tensor(s, name, ret_tensor, diag);
 
     if (status == PST_OK && (reads || pstl_is_first(s)))
-        status = pstl_view_make(*ret_tensor, given, !reads, ret, diag);
+        status = pstl_take(s, *ret_tensor, given, !reads, ret, diag);
     if (status != PST_OK)
         return status;
     *ret_at = ret->data;
-    if (s->transport->ops->one_process && pst_meta_is_contiguous(&ret->meta) &&
+    if (s->transport->ops->one_process && ret->gpu < 0 &&
+        pst_meta_is_contiguous(&ret->meta) &&
         (!reads || ret->meta.dtype != PST_BOOL))
         return PST_OK;
     *ret_at = *ret_copy = pst_alloc(TAG, pst_meta_bytes(&(*ret_tensor)->meta));
@@ -76,6 +78,25 @@ static enum pst_status refuse_untrained(const char *name, struct pst_diag *diag)
 typedef enum pst_status (*fetch_fn)(struct pst_engine *engine, unsigned param,
                                     void *dst, struct pst_diag *diag);
 
+/* Copies the tensor within the GPU of the view, if it is there, whole, and no
+ * other process takes part: *ret_done. */
+static enum pst_status copy_on_gpu(const penstock_session *s,
+                                   const struct pstl_tensor *tensor,
+                                   const struct pstl_view *view, fetch_fn fetch,
+                                   bool *ret_done, struct pst_diag *diag)
+{
+    struct pst_device_memory *mem = NULL;
+    const void *from;
+
+    *ret_done = false;
+    if (!s->transport->ops->one_process || view->gpu < 0)
+        return PST_OK;
+    from = fetch == pst_engine_fetch_grad
+               ? pst_engine_grad_value(s->engine, tensor->index, &mem)
+               : pst_engine_value(s->engine, tensor->index, &mem);
+    return pstl_move(mem, from, view, ret_done, diag);
+}
+
 /* Copies a parameter, buffer or gradient to the caller's tensor on rank 0, to
  * which `fetch` sends it. before: an error found already; PST_OK: none. */
 static enum pst_status copy_to_caller(penstock_session *s, const char *name,
@@ -87,6 +108,7 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
     struct pstl_view view = {0};
     void *copy = NULL, *at = NULL;
     enum pst_status status = before;
+    bool done = false;
 
     if (status == PST_OK)
         status =
@@ -95,16 +117,15 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
         status = refuse_untrained(name, diag);
     status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK)
+        status = copy_on_gpu(s, tensor, &view, fetch, &done, diag);
+    if (status == PST_OK && !done)
         status =
             fetch(s->engine, tensor->index, pstl_is_first(s) ? at : NULL, diag);
     status = pst_transport_agree(s->transport, status, diag);
-    if (status == PST_OK && pstl_is_first(s)) {
-        const struct pst_meta whole = whole_of(tensor);
-
-        if (copy != NULL)
-            pst_copy_strided(&whole, copy, &view.meta, view.data);
-        atomic_fetch_add(&s->copies.written, pst_meta_bytes(&whole));
-    }
+    if (status == PST_OK && copy != NULL && !done && pstl_is_first(s))
+        status = pstl_push(s, copy, &view, diag);
+    if (status == PST_OK && pstl_is_first(s))
+        atomic_fetch_add(&s->copies.written, pst_meta_bytes(&tensor->meta));
     pst_free(copy);
     return status;
 }
@@ -175,8 +196,10 @@ static enum pst_status set(penstock_session *s, const char *name,
         const struct pst_meta whole = whole_of(tensor);
 
         if (copy != NULL)
-            pstl_view_read(&view.meta, view.data, &whole, copy);
-        status = pstl_check_same(s, name, at, pst_meta_bytes(&whole), diag);
+            status = pstl_pull(s, &view, copy, diag);
+        status = pst_transport_agree(s->transport, status, diag);
+        if (status == PST_OK)
+            status = pstl_check_same(s, name, at, pst_meta_bytes(&whole), diag);
     }
     if (status == PST_OK)
         status = pst_transport_agree(

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps of training on inputs in memory of the caller, or from a callback. */
-#include "lib/object.h"
-
+#include "lib/guest.h"
 #include "stages/graph/bytes.h"
 #include "stages/run/data/mean.h"
 
@@ -28,13 +27,12 @@ static const struct pst_plan *plan_of(const struct penstock_session *s,
     return is_tail ? b->tail : b->plan;
 }
 
-/* Returns the address of a microbatch's part of the caller's tensor; *ret: its
- * sizes, contiguous. */
+/* Returns the address of a microbatch's part of the caller's tensor, or of a
+ * copy of it; *ret: its sizes, contiguous. */
 static const char *part_of(const struct penstock_session *s,
-                           unsigned microbatch, unsigned input,
-                           const struct pst_meta **ret)
+                           const struct pstl_view *view, unsigned microbatch,
+                           unsigned input, const struct pst_meta **ret)
 {
-    const struct pstl_view *view = &s->views[input];
     const int dim = s->batch.plan->inputs.at[input].chunk;
     int64_t row;
 
@@ -48,15 +46,17 @@ static enum pst_status fill_from_view(struct penstock_session *s,
                                       unsigned microbatch, unsigned input,
                                       void *dst, struct pst_diag *diag)
 {
+    const struct pstl_view *view =
+        s->views[input].gpu >= 0 ? &s->hosts[input] : &s->views[input];
     const struct pst_meta *meta;
     const char *from;
 
-    if (s->views[input].data == NULL)
+    if (view->data == NULL)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "input '%s' is read here, and was not checked",
                             s->inputs[input].name);
-    from = part_of(s, microbatch, input, &meta);
-    pstl_view_read(&s->views[input].meta, from, meta, dst);
+    from = part_of(s, view, microbatch, input, &meta);
+    pstl_view_read(&view->meta, from, meta, dst);
     atomic_fetch_add(&s->copies.read, pst_meta_bytes(meta));
     return PST_OK;
 }
@@ -80,19 +80,32 @@ const void *pstl_lend(penstock_session *s, unsigned input,
 
 /* A pst_lend_fn: a microbatch's part of the caller's tensor, or rows of an
  * evaluation. */
-static const void *lend_input(void *ctx, unsigned microbatch, unsigned input)
+static bool lend_input(void *ctx, const struct pst_device_memory *reader,
+                       bool in_place, unsigned microbatch, unsigned input,
+                       struct pst_lent *ret)
 {
     const struct pstl_source *source = ctx;
     penstock_session *s = source->session;
+    const struct pstl_view *view = &s->views[input];
     const struct pst_meta *meta;
     const char *from;
 
-    if (source->mean != NULL)
-        return pst_mean_lend(source->mean, source->step, microbatch, input);
-    if (s->views[input].data == NULL)
-        return NULL;
-    from = part_of(s, microbatch, input, &meta);
-    return pstl_lend(s, input, meta, from);
+    if (view->data == NULL)
+        return false;
+    if (view->gpu >= 0) {
+        from = part_of(s, view, microbatch, input, &meta);
+        return pstl_lend_guest(s, reader, in_place, input, meta, from, ret);
+    }
+    if (!in_place || reader->device->space != PST_SPACE_HOST)
+        return false;
+    if (source->mean != NULL) {
+        ret->data =
+            pst_mean_lend(source->mean, source->step, microbatch, input);
+        return ret->data != NULL;
+    }
+    from = part_of(s, view, microbatch, input, &meta);
+    ret->data = pstl_lend(s, input, meta, from);
+    return ret->data != NULL;
 }
 
 static enum pst_status fill_by_callback(const struct pstl_source *source,
@@ -150,10 +163,10 @@ enum pst_status pstl_step_set_inputs(penstock_session *s,
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         s->views[i] = (struct pstl_view){0};
         if (inputs[i] != NULL || s->reads[i])
-            status = pstl_view_make(&s->inputs[i], inputs[i], false,
-                                    &s->views[i], diag);
+            status = pstl_take(s, &s->inputs[i], inputs[i], false, &s->views[i],
+                               diag);
     }
-    return status;
+    return status == PST_OK ? pstl_copy_inputs(s, diag) : status;
 }
 
 enum pst_status pstl_step_run(struct pst_engine *engine,
@@ -171,8 +184,10 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
         pst_engine_refuse(engine, source->refused);
     }
     source->step = step;
-    if (source->fn == NULL)
+    if (source->fn == NULL) {
+        pstl_join(source->session, engine);
         pst_engine_lend(engine, lend_input, source);
+    }
     ret->applied = true; /* the engine says otherwise if it has decided */
     status =
         source->holds

@@ -145,20 +145,32 @@ static bool is_apart(const struct pst_meta *meta)
     return true;
 }
 
-/* Checks that there is a tensor, on the CPU. */
+/* Checks that there is a tensor, on the CPU or on a GPU: *ret_gpu. */
 static enum pst_status check_device(const struct pstl_tensor *want,
-                                    const DLTensor *given,
+                                    const DLTensor *given, int *ret_gpu,
                                     struct pst_diag *diag)
 {
     if (given == NULL)
         return fail_unusable(want, "is missing (NULL)", diag);
-    if (given->device.device_type == kDLCPU)
+    *ret_gpu = PSTL_ON_CPU;
+    switch ((int)given->device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost:
         return PST_OK;
-    return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
-                        "the tensor of '%.200s' is on a device of type %d, "
-                        "not on the CPU (%d)",
-                        want->name, (int)given->device.device_type,
-                        (int)kDLCPU);
+    case kDLCUDA:
+        *ret_gpu = PST_MAX(given->device.device_id, 0);
+        if (given->device.device_id >= 0)
+            return PST_OK;
+        break;
+    default:
+        break;
+    }
+    return pst_diag_set(diag, PST_E_LIBRARY_DEVICE,
+                        "the tensor of '%.200s' is on device %d of type %d, "
+                        "and there are the CPU (%d) and GPUs by CUDA (%d)",
+                        want->name, (int)given->device.device_id,
+                        (int)given->device.device_type, (int)kDLCPU,
+                        (int)kDLCUDA);
 }
 
 /* True if a tensor of real numbers, whose last dimension has the real and the
@@ -177,7 +189,8 @@ enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
     struct pstl_tensor as = *wanted;
     const struct pstl_tensor *want = &as;
     struct pst_meta meta = want->meta;
-    const enum pst_status status = check_device(want, given, diag);
+    int gpu = PSTL_ON_CPU;
+    const enum pst_status status = check_device(want, given, &gpu, diag);
 
     if (status != PST_OK)
         return status;
@@ -203,7 +216,8 @@ enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
     *ret = (struct pstl_view){
         .meta = meta,
         .data = given->data == NULL ? &nothing
-                                    : (char *)given->data + given->byte_offset};
+                                    : (char *)given->data + given->byte_offset,
+        .gpu = gpu};
     return PST_OK;
 }
 
@@ -274,7 +288,13 @@ enum pst_status pstl_operand_view(const char *name, enum pst_dtype dtype,
     struct pstl_tensor want = {.name = name};
     struct parts parts;
     uintptr_t end;
-    enum pst_status status = check_device(&want, given, diag);
+    enum pst_status status = check_device(&want, given, &ret->gpu, diag);
+
+    if (status == PST_OK && ret->gpu >= 0)
+        return pst_diag_set(diag, PST_E_LIBRARY_DEVICE,
+                            "the operand '%.200s' is in the memory of GPU %d, "
+                            "and programs run on the CPU",
+                            name, ret->gpu);
 
     if (status == PST_OK && given->dtype.code == kDLComplex &&
         given->dtype.bits >= 64) {

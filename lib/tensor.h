@@ -16,28 +16,31 @@ struct pstl_tensor {
     unsigned index; /* in the plan's inputs, outputs or params */
 };
 
+#define PSTL_ON_CPU (-1)
+
 /* Memory of the caller: meta has its strides, which may be negative. data NULL:
  * the caller gave no tensor. */
 struct pstl_view {
     struct pst_meta meta;
     char *data;
+    int gpu; /* number of the GPU whose memory it is, or PSTL_ON_CPU */
 };
 
 /* Returns the dtype of a tensor of the model, and its number of dimensions. */
 DLDataType pstl_dtype(const struct pstl_tensor *tensor);
 int32_t pstl_ndim(const struct pstl_tensor *tensor);
 
-/* Checks that a tensor of the caller has device, dtype, shape and memory as
- * `wanted` needs them, and sets *ret. Pairs of real numbers may be complex
- * numbers, too, and the other way round. writes: it is a result, so that no two
- * of its elements may share memory. */
+/* Checks that a tensor of the caller is on the CPU or a GPU, and has dtype,
+ * shape and memory as `wanted` needs them, and sets *ret. Pairs of real numbers
+ * may be complex numbers, too, and the other way round. writes: it is a result,
+ * so that no two of its elements may share memory. */
 enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
                                const DLTensor *given, bool writes,
                                struct pstl_view *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Checks an operand of a program and sets *ret, with the strides that it has.
- * dtype: the one that it must have; PST_N_DTYPES: any. */
+/* Checks an operand of a program, on the CPU, and sets *ret, with the strides
+ * that it has. dtype: the one that it must have; PST_N_DTYPES: any. */
 enum pst_status pstl_operand_view(const char *name, enum pst_dtype dtype,
                                   const DLTensor *given, struct pstl_view *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;

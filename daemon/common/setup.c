@@ -108,6 +108,21 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
     return check_no_optimizer(config, optim, diag);
 }
 
+unsigned pstd_local_rank(unsigned rank, unsigned size)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                        "SLURM_LOCALID"};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++) {
+        const char *text = getenv(names[i]); // NOLINT(concurrency-mt-unsafe)
+
+        if (text != NULL && size > 1)
+            return (unsigned)strtoul(text, NULL, 10);
+    }
+    return size > 1 ? rank : 0;
+}
+
 enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
                                  const char *what, struct pst_diag *diag)
 {

@@ -15,6 +15,9 @@
  * signal; its rank number follows. */
 #define PSTD_ASKED_TEXT "asked to end: rank "
 
+/* Returns the index of this process among those of its host, as set by the
+ * launcher, else its rank among `size`. */
+unsigned pstd_local_rank(unsigned rank, unsigned size);
 /* Refuses a ramp of --microbatches, which only training has. what: "a served
  * model". */
 enum pst_status pstd_refuse_ramp(const struct pstd_config *config,

@@ -80,29 +80,13 @@ static enum pst_status open_transport(struct pstd_executor *w,
     return PST_OK;
 }
 
-/* Returns the index of this process among those of its host, as set by the
- * launcher. */
-static unsigned local_rank(const struct pstd_executor *w)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
-                                        "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
-                                        "SLURM_LOCALID"};
-
-    for (size_t i = 0; i < PST_COUNT(names); i++) {
-        const char *text = getenv(names[i]); // NOLINT(concurrency-mt-unsafe)
-
-        if (text != NULL && w->size > 1)
-            return (unsigned)strtoul(text, NULL, 10);
-    }
-    return w->size > 1 ? w->rank : 0;
-}
-
 static enum pst_status find_device(struct pstd_executor *w,
                                    struct pst_diag *diag)
 {
     const char *list = pstd_mailbox_config(w->mailbox)->device;
-    enum pst_status status = pst_device_find(list, w->rank, local_rank(w),
-                                             &w->device, &w->ordinal, diag);
+    enum pst_status status =
+        pst_device_find(list, w->rank, pstd_local_rank(w->rank, w->size),
+                        &w->device, &w->ordinal, diag);
 
     if (status != PST_OK)
         pst_diag_prefix(diag, "rank %u", w->rank);

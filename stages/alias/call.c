@@ -257,18 +257,22 @@ static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
 
 /* A pst_lend_fn. What the call writes to storages is written after the step.
  * Bytes of the caller's bool may be no valid values. */
-static const void *lend_input(void *ctx, unsigned microbatch, unsigned input)
+static bool lend_input(void *ctx, const struct pst_device_memory *reader,
+                       bool in_place, unsigned microbatch, unsigned input,
+                       struct pst_lent *ret)
 {
     struct filling *f = ctx;
     const struct pst_meta *meta = &f->entry->plan->inputs.at[input].meta;
     const char *from = find_source(f, input);
 
     (void)microbatch;
-    if (from == NULL || meta->dtype == PST_BOOL ||
+    if (!in_place || reader->device->space != PST_SPACE_HOST || from == NULL ||
+        meta->dtype == PST_BOOL ||
         (uintptr_t)from % pst_dtype_size(meta->dtype) != 0)
-        return NULL;
+        return false;
     f->in_place += pst_meta_bytes(meta);
-    return from;
+    *ret = (struct pst_lent){.data = from};
+    return true;
 }
 
 /* --- plans ---------------------------------------------------------------- */

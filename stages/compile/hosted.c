@@ -7,8 +7,8 @@
 
 #define MIB (1024.0 * 1024.0)
 
-static bool is_hosted(const struct pst_program *program,
-                      const struct pst_exec_node *x)
+bool pst_hosted_is(const struct pst_program *program,
+                   const struct pst_exec_node *x)
 {
     return program->options.device->fallback != NULL &&
            !x->computed_elsewhere && (x->kernel->flags & PST_K_QUEUED) == 0;
@@ -63,7 +63,7 @@ enum pst_status pst_hosted_add(struct pst_hosted_list *list,
         for (unsigned i = 0; i < program->lists[k].n; i++) {
             const struct pst_exec_node *x = &program->lists[k].at[i];
 
-            if (is_hosted(program, x) && !add_call(list, x))
+            if (pst_hosted_is(program, x) && !add_call(list, x))
                 return pst_diag_nomem(diag, sizeof(struct pst_hosted));
         }
     return PST_OK;

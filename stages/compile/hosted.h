@@ -28,6 +28,9 @@ struct pst_hosted_list {
 enum pst_status pst_hosted_add(struct pst_hosted_list *list,
                                const struct pst_program *program,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* True if the program's device leaves the call to the host. */
+bool pst_hosted_is(const struct pst_program *program,
+                   const struct pst_exec_node *x);
 /* True if a device that records calls (struct pst_recorder) can record this
  * one: it has a kernel, which takes no number by value that changes from step
  * to step. */

@@ -120,7 +120,8 @@ struct pst_device_memory {
     /* Offset from a device address to the host's copy of it; 0 if both are the
      * same. */
     ptrdiff_t to_host;
-    void *context; /* owned by the device */
+    unsigned ordinal; /* number of the device among those of its kind */
+    void *context;    /* owned by the device */
 };
 
 /* A device that was found on this host. */
@@ -153,6 +154,29 @@ struct pst_recorder {
     void (*free)(struct pst_device_memory *mem, void *recording);
 };
 
+/* Alignment of addresses outside of the device's memory that kernels may read:
+ * with it, kernels have the same bits as for operands in the memory. */
+#define PST_DEVICE_ALIGN 16
+
+/*
+ * Memory of the same device that does not belong to the struct
+ * pst_device_memory: the caller's. Between steps, except where it says
+ * otherwise.
+ */
+struct pst_guest {
+    /* True if all of the bytes are memory of the device, as far as the first
+     * and the last one show it. A false answer is no failure of the device. */
+    bool (*owns)(struct pst_device_memory *mem, const void *at, size_t size);
+    /* Lets all queues wait for what this process has enqueued so far in the
+     * device's default stream (CUDA: the legacy one). */
+    void (*join)(struct pst_device_memory *mem);
+    /* Returns memory that does not move, or NULL. */
+    void *(*alloc)(struct pst_device_memory *mem, size_t size);
+    /* Waits for all work in COMPUTE, IN and OUT, and frees it; NULL is
+     * accepted. */
+    void (*free)(struct pst_device_memory *mem, void *at);
+};
+
 struct pst_device {
     const char *name;
     enum pst_space space;
@@ -167,8 +191,8 @@ struct pst_device {
                             struct pst_device_memory *ret,
                             struct pst_diag *diag);
     void (*close)(struct pst_device_memory *mem);
-    /* Enqueues a copy. IN: from the host's copy; OUT: to the host's copy;
-     * COMPUTE: within the memory. Ranges must not overlap. The host must not
+    /* Enqueues a copy. IN: from the host; OUT: to the host; COMPUTE: within the
+     * memory. Ranges must not overlap. The host must not
      * touch its side until the copy is done. */
     void (*copy)(struct pst_device_memory *mem, enum pst_queue queue, void *to,
                  const void *from, size_t size);
@@ -228,6 +252,10 @@ struct pst_device {
     const struct pst_task_row *tasks;
     unsigned n_tasks;
     const struct pst_recorder *recorder; /* NULL: it records nothing */
+    /* NULL: its memory is the host's, or belongs to it alone. With it, kernels,
+     * the task "copy" and copies of IN and OUT may have addresses of guests
+     * where they read, and copies, where they write. */
+    const struct pst_guest *guest;
     /* Returns true if `fetch` can read the other memory, which a rank of this
      * process has on the same kind of device. Makes it accessible. The member
      * may be NULL: it never can. */

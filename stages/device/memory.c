@@ -27,7 +27,7 @@ enum pst_status pst_device_open(const struct pst_device *device,
                                 struct pst_device_memory *ret,
                                 struct pst_diag *diag)
 {
-    struct pst_device_memory mem = {.device = device};
+    struct pst_device_memory mem = {.device = device, .ordinal = ordinal};
     enum pst_status status = device->open(ordinal, size, &mem, diag);
 
     if (status != PST_OK)

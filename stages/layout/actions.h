@@ -40,6 +40,10 @@ struct pst_recording {
         n; /* number of instructions, from the one that has the recording */
     void *handle;   /* made by the device; owned */
     uint64_t nodes; /* kernels and copies of the recording */
+    /* Addresses of inputs that the caller may lend, n_lent of them: `lent` in
+     * the action now, `had` in the recording, which is made anew for others. */
+    unsigned n_lent;
+    unsigned char **lent, **had;
 };
 
 struct pst_instr {
@@ -76,8 +80,9 @@ struct pst_rank_action {
     struct pst_instr *instrs;
     unsigned n_instrs;
     /* Address of the slot (or region without slots) in each region of the
-     * acting stage. */
+     * acting stage; the last n_lent are those of inputs that may be lent. */
     unsigned char **base;
+    unsigned n_bases, n_lent;
     /* Counters of unfinished sends from the slots in `takes`: the action waits
      * until they are 0. */
     const unsigned **sends;

@@ -20,10 +20,22 @@ struct pst_rates;
 typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
                                        unsigned microbatch, unsigned input,
                                        void *dst, struct pst_diag *diag);
-/* Returns where the caller has the same bytes, contiguous, each element aligned
- * to its size; NULL: they have to be copied. Any thread, several at a time. */
-typedef const void *(*pst_lend_fn)(void *ctx, unsigned microbatch,
-                                   unsigned input);
+/* Memory of the caller with an input of one microbatch. */
+struct pst_lent {
+    const void *data; /* its first element */
+    /* copied: the rank copies it from there, by these strides; else it is
+     * contiguous and aligned, and kernels read it where it is. */
+    bool copied;
+    struct pst_meta meta;
+};
+/* Sets *ret to where the caller has the same bytes: in memory that the reader's
+ * device reads. in_place: kernels can read them there; on the host each element
+ * is then aligned to its size, elsewhere the first one to PST_DEVICE_ALIGN.
+ * Without in_place, *ret must be copied. False: they have to be filled. Any
+ * thread, several at a time; called once for each input that is read. */
+typedef bool (*pst_lend_fn)(void *ctx, const struct pst_device_memory *reader,
+                            bool in_place, unsigned microbatch, unsigned input,
+                            struct pst_lent *ret);
 
 /* Sets ret to the weights of a step's microbatches for gradients and losses;
  * they need not sum to 1. Called on rank 0 only. */
@@ -115,7 +127,7 @@ struct pst_exec_options {
      * Ranks compare it, since kinds of devices differ in the last bits. */
     const char *devices;
     /* Inputs may be lent for a step (pst_engine_lend), on devices whose memory
-     * is the host's. */
+     * is the host's, or that read memory of the caller (struct pst_guest). */
     bool lends_inputs;
     bool no_fallback; /* refuse calls that the device leaves to the host */
     /* Do not copy buffers before a step. A failed step may leave them half

@@ -88,7 +88,8 @@ bool lost = false, open_memory = false, empty = false, no_peers = false;
 int n_devices = 2;
 char contexts[MOST_DEVICES];
 bool peers[MOST_DEVICES][MOST_DEVICES]; /* may access the other's memory */
-thread_local int current = -1; /* device of the current context; -1: none */
+thread_local int current = -1;  /* device of the current context; -1: none */
+stream *defaults[MOST_DEVICES]; /* made when they are first used */
 
 double now()
 {
@@ -157,10 +158,24 @@ bool is_in(uint64_t at, size_t size, int device)
            at + size <= after->first + after->second.size;
 }
 
-/* True if the stream belongs to the current context. */
-bool is_current(const void *s)
+/* Returns the stream of a handle; NULL: the default stream of the current
+ * context, which no other stream waits for by itself. */
+stream *stream_of(void *handle)
 {
-    return ((const stream *)s)->device == current;
+    if (handle != NULL || current < 0)
+        return (stream *)handle;
+    if (defaults[current] == NULL) {
+        defaults[current] = new stream;
+        defaults[current]->device = current;
+        streams.push_back(defaults[current]);
+    }
+    return defaults[current];
+}
+
+/* True if the stream belongs to the current context. */
+bool is_current(void *s)
+{
+    return current >= 0 && stream_of(s)->device == current;
 }
 
 bool runnable(const stream *s)
@@ -201,16 +216,20 @@ bool run_some()
 
 void give(void *s, work w)
 {
-    ((stream *)s)->queue.push_back(std::move(w));
-    while (((stream *)s)->queue.size() > 256 && run_some())
+    stream *to = stream_of(s);
+
+    to->queue.push_back(std::move(w));
+    while (to->queue.size() > 256 && run_some())
         ;
 }
 
 /* Enqueues or, if the stream is captured, records. */
 void give(void *s, std::function<void()> run)
 {
-    if (((stream *)s)->captured != NULL)
-        ((stream *)s)->captured->nodes.push_back(std::move(run));
+    stream *to = stream_of(s);
+
+    if (to->captured != NULL)
+        to->captured->nodes.push_back(std::move(run));
     else
         give(s, work{std::move(run), NULL, 0});
 }
@@ -219,9 +238,11 @@ void give(void *s, std::function<void()> run)
  * failed. Returns false if the stream is not captured. */
 bool spoils(void *s)
 {
-    if (((stream *)s)->captured != NULL)
-        ((stream *)s)->invalid = true;
-    return ((stream *)s)->captured != NULL;
+    stream *at = stream_of(s);
+
+    if (at->captured != NULL)
+        at->invalid = true;
+    return at->captured != NULL;
 }
 
 /* True if PENSTOCK_TEST_CUDA_GRAPH names the function. */
@@ -407,6 +428,28 @@ int cuMemFree_v2(uint64_t at)
     return OK;
 }
 
+int cuPointerGetAttribute(void *data, int attribute, uint64_t at)
+{
+    GUARD;
+    auto after = allocated.upper_bound(at);
+
+    if (after == allocated.begin())
+        return INVALID;
+    --after;
+    if (at >= after->first + after->second.size)
+        return INVALID; /* memory of the host, or memory that was freed */
+    switch (attribute) {
+    case 2: /* CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CU_MEMORYTYPE_DEVICE */
+        *(unsigned *)data = 2;
+        return OK;
+    case 9: /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
+        *(int *)data = after->second.device;
+        return OK;
+    default:
+        return INVALID;
+    }
+}
+
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, void *s)
 {
     GUARD;
@@ -496,7 +539,7 @@ int cuStreamSynchronize(void *s)
     GUARD;
     if (spoils(s))
         return CAPTURE_UNSUPPORTED;
-    while (!((stream *)s)->queue.empty())
+    while (!stream_of(s)->queue.empty())
         if (!run_some())
             abort(); /* a stream waits for an event that nobody records */
     return OK;

@@ -205,7 +205,8 @@ static void bad_inputs(penstock_session *s)
     int64_t *const tokens = held[0].tensor.data;
     const int64_t before = tokens[3];
 
-    with(0, device.device_type, kDLCUDA, refused_tensor(train_bad(s)));
+    with(0, device.device_type, kDLCUDA,
+         refused(train_bad(s), PENSTOCK_ERR_SHAPE, "library.device"));
     with(0, dtype.code, kDLFloat, refused_tensor(train_bad(s)));
     with(0, dtype.bits, 32, refused_tensor(train_bad(s)));
     with(0, dtype.lanes, 2, refused_tensor(train_bad(s)));

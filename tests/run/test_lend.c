@@ -2,6 +2,7 @@
 /* Tests what a rank may read outside of its memory: inputs of a step (lend.h),
  * parameters and buffers of another rank (borrow.h). Each reason to refuse is
  * met once, and its neighbour, which is none, too. */
+#include "stages/ops/core/op.h"
 #include "stages/run/rank/borrow.h"
 #include "stages/run/rank/lend.h"
 #include "stages/run/rank/step/traffic.h"
@@ -57,6 +58,7 @@ static void fixture_init(struct fixture *f)
         f->program.lists[l].at = &f->nodes[l];
         f->program.lists[l].n = 1;
     }
+    f->program.options.device = &pst_device_cpu;
     f->program.graph = &f->graph;
     f->program.places = f->places;
 }
@@ -120,6 +122,32 @@ static void inputs_that_kernels_write(void **state)
         f.out[l].offset = AT - 1;
         assert_true(is_free(&f));
         f.out[l].offset = AT + BYTES;
+        assert_true(is_free(&f));
+        assert_false(pst_input_is_free(&f.program, 1));
+    }
+}
+
+/* A device's kernels on the host have a copy of the rank's memory only. */
+static void inputs_that_the_host_reads(void **state)
+{
+    static const struct pst_device device = {.fallback = &pst_device_cpu};
+    static const struct pst_kernel queued = {.flags = PST_K_QUEUED}, hosted;
+    struct fixture f;
+
+    (void)state;
+    for (int l = 0; l < PST_N_LISTS; l++) {
+        fixture_init(&f);
+        f.program.options.device = &device;
+        for (int k = 0; k < PST_N_LISTS; k++)
+            f.nodes[k].kernel = &queued;
+        assert_true(is_free(&f));
+        f.nodes[l].kernel = &hosted;
+        assert_false(is_free(&f));
+        assert_true(pst_input_is_free(&f.program, 1));
+        f.nodes[l].computed_elsewhere = true;
+        assert_true(is_free(&f));
+        f.nodes[l].computed_elsewhere = false;
+        f.in[l].offset = AT + BYTES;
         assert_true(is_free(&f));
         assert_false(pst_input_is_free(&f.program, 1));
     }
@@ -265,6 +293,7 @@ int main(void)
         cmocka_unit_test(inputs_with_a_region_of_the_rank),
         cmocka_unit_test(inputs_that_are_results),
         cmocka_unit_test(inputs_that_kernels_write),
+        cmocka_unit_test(inputs_that_the_host_reads),
         cmocka_unit_test(inputs_are_redirected),
         cmocka_unit_test(parameters_that_the_rank_writes),
         cmocka_unit_test(parameters_that_the_rank_sends),

@@ -54,6 +54,9 @@ struct pst_cuda_context {
      * kernels draw random numbers, and its value; UINT64_MAX: unknown. */
     uint64_t step_at, step;
     struct pst_cuda_capture capture;
+    /* The newest point of the default stream that the queues wait for
+     * (guest.c); NULL: none yet. */
+    void *joined;
     uint64_t on_host; /* calls that ran on the host so far */
     /* The host's image of the device memory, for kernels that run on the host;
      * it uses physical memory only where it is touched. */
@@ -97,6 +100,7 @@ void pst_cuda_fetch(struct pst_device_memory *mem, void *to,
                     const struct pst_device_memory *other, const void *from,
                     size_t size);
 extern const struct pst_recorder pst_cuda_recorder;
+extern const struct pst_guest pst_cuda_guest;
 /* Returns the address of the step's number in device memory, for a kernel that
  * is launched next. It has the value `step` when that kernel runs; in a
  * recording, that of the step which replays it. */

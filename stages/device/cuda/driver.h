@@ -22,6 +22,10 @@ struct pst_cuda_driver {
 #define PST_CUDA_ATTR_SMS   16  /* multiprocessors */
 #define PST_CUDA_ATTR_MAJOR 75  /* compute capability */
 #define PST_CUDA_ATTR_MINOR 76
+/* CU_POINTER_ATTRIBUTE_MEMORY_TYPE and ..._DEVICE_ORDINAL. */
+#define PST_CUDA_POINTER_TYPE   2
+#define PST_CUDA_POINTER_DEVICE 9
+#define PST_CUDA_TYPE_DEVICE    2 /* CU_MEMORYTYPE_DEVICE */
 /* Bytes of shared memory that launches may give a kernel. */
 #define PST_CUDA_FUNCTION_SHARED 8
 /* CU_STREAM_NON_BLOCKING: the stream does not wait for the default stream. */

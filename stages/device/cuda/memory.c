@@ -281,6 +281,8 @@ void pst_cuda_memory_close(struct pst_device_memory *mem)
                 (void)c->driver->stream_sync(c->queues[i].stream);
         pst_cuda_multiply_close(c);
         pst_cuda_events_close(c);
+        if (c->joined != NULL)
+            (void)c->driver->event_destroy(c->joined);
         for (unsigned i = 0; i < PST_N_QUEUES; i++)
             if (c->queues[i].stream != NULL)
                 (void)c->driver->stream_destroy(c->queues[i].stream);

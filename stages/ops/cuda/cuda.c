@@ -106,6 +106,7 @@ const struct pst_device pst_device_cuda = {
     .poll = pst_cuda_poll,
     .failure = pst_cuda_failure,
     .recorder = &pst_cuda_recorder,
+    .guest = &pst_cuda_guest,
     .reaches = pst_cuda_reaches,
     .fetch = pst_cuda_fetch,
     .time = pst_cuda_time,

@@ -431,6 +431,8 @@ static enum pst_status set_bases(struct binder *b)
         pst_arena_calloc(b->binding->heap, n + b->n_own, sizeof(*x->base));
     if (x->base == NULL)
         return pst_diag_nomem(b->binding->diag, n * sizeof(*x->base));
+    x->n_bases = n + b->n_own;
+    x->n_lent = b->n_own;
     x->base[PST_R_FIXED] = b->binding->device->mem.base;
     x->base[PST_R_WORK] =
         pst_rank_at(b->binding->device, b->binding->layout->work);
@@ -512,8 +514,10 @@ static enum pst_status add_compute(struct binder *b)
 
 static bool lends_inputs(const struct pst_binding *with)
 {
+    const struct pst_device *device = with->device->mem.device;
+
     return with->role->options.lends_inputs &&
-           with->device->mem.device->space == PST_SPACE_HOST;
+           (device->space == PST_SPACE_HOST || device->guest != NULL);
 }
 
 static enum pst_status bind_action(struct binder *b)

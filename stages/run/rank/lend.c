@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/lend.h"
 
+#include "stages/compile/hosted.h"
+
 static bool is_of_inputs(unsigned region)
 {
     return region == PST_R_IN_F || region == PST_R_IN_I || region == PST_R_IN_W;
@@ -36,6 +38,11 @@ bool pst_input_is_free(const struct pst_program *program, unsigned i)
 
             for (unsigned m = 0; m < n->call.n_out; m++)
                 if (is_in(program, input, n->out[m]))
+                    return false;
+            /* The host has a copy of the device's memory only. */
+            for (unsigned m = 0; m < n->call.n_in; m++)
+                if (is_in(program, input, n->in[m]) &&
+                    pst_hosted_is(program, n))
                     return false;
         }
     return true;

@@ -3,10 +3,11 @@
 #define PENSTOCK_STAGES_RUN_RANK_LEND_H
 /*
  * Inputs of the model that the caller lends in its own memory for a step
- * (pst_engine_lend). Each input of a stage that nothing writes, sends or keeps
- * has a region of its own, without slots: number `n_regions` + its index in the
- * stage's graph. Its address is that of the input in its slot, or of the
- * caller's memory. Exec thread, when a rank starts.
+ * (pst_engine_lend). Each input of a stage that nothing writes, sends or keeps,
+ * and that no kernel on the host reads for a device, has a region of its own,
+ * without slots: number `n_regions` + its index in the stage's graph. Its
+ * address is that of the input in its slot, or of the caller's memory. Exec
+ * thread, when a rank starts.
  */
 #include "stages/layout/actions.h"
 

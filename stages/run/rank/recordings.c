@@ -2,6 +2,7 @@
 #include "stages/run/rank/recordings.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
@@ -39,6 +40,12 @@ bool pst_recordings_bind(struct pst_rank_action *x, struct pst_arena *heap)
                 pst_arena_calloc(heap, 1, sizeof(*made));
 
             if (made == NULL)
+                return false;
+            made->n_lent = x->n_lent;
+            made->lent = x->base + (x->n_bases - x->n_lent);
+            made->had =
+                pst_arena_calloc(heap, x->n_lent + 1, sizeof(*made->had));
+            if (made->had == NULL)
                 return false;
             made->n = end - i;
             x->instrs[i].recording = made;
@@ -101,10 +108,29 @@ static void record(struct pst_recording *made, struct pst_step *step,
         (void)snprintf(all->why, sizeof(all->why), "%s", why);
 }
 
+/* Begins anew if the caller lends inputs at other addresses than before. */
+static void check_lent(struct pst_recording *made,
+                       struct pst_device_memory *mem)
+{
+    const size_t bytes = made->n_lent * sizeof(*made->lent);
+
+    if (bytes == 0 || memcmp(made->had, made->lent, bytes) == 0)
+        return;
+    memcpy(made->had, made->lent, bytes);
+    if (made->state == PST_RECORDING_REFUSED)
+        return;
+    if (made->handle != NULL)
+        mem->device->recorder->free(mem, made->handle);
+    made->handle = NULL;
+    made->nodes = 0;
+    made->state = PST_RECORDING_NEW;
+}
+
 void pst_recording_run(struct pst_recording *made, struct pst_step *step,
                        struct pst_device_memory *mem, void (*work)(void *ctx),
                        void *ctx)
 {
+    check_lent(made, mem);
     if (made->state == PST_RECORDING_RAN)
         record(made, step, mem, work, ctx);
     if (made->state == PST_RECORDING_MADE)
@@ -122,7 +148,9 @@ static void free_recording(struct pst_recording *made,
         return;
     if (made->handle != NULL)
         mem->device->recorder->free(mem, made->handle);
-    *made = (struct pst_recording){.n = made->n};
+    made->handle = NULL;
+    made->nodes = 0;
+    made->state = PST_RECORDING_NEW;
 }
 
 void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,

@@ -5,7 +5,9 @@
  * Recordings of a rank, on a device that has a recorder: instructions of
  * actions, list P of programs, and the squares of gradients. Kernels on the
  * host, inputs, seeds and waits for other ranks are between them. Addresses are
- * the same in all steps of a rank, and so are all numbers but the step's. Exec
+ * the same in all steps of a rank, except those of inputs that the caller lends
+ * (lend.h): a recording is made anew if they change. So are all numbers but the
+ * step's. Exec
  * thread, or the rank's own thread in a step.
  */
 #include "stages/device/device.h"

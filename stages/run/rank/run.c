@@ -184,24 +184,45 @@ static void prepare_stages(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* Lets the actions that read the input read it where the caller has it, or, if
- * that lends nothing, in its slot. Returns true in the first case. */
+/* Copies an input that the caller has in memory of the device to its slot. */
+static void copy_lent(struct pst_rank *r, const struct pst_instr *instr,
+                      const struct pst_lent *lent)
+{
+    void *const from = (void *)lent->data;
+    struct pst_meta to = lent->meta;
+    const struct pst_task task = {.to = instr->to,
+                                  .to_meta = &to,
+                                  .from = &from,
+                                  .n_from = 1,
+                                  .meta = &lent->meta};
+
+    pst_meta_set_contiguous(&to);
+    r->device->mem.device->run(&r->device->mem, r->device->copy, &task);
+}
+
+/* Lets the actions that read the input read it where the caller has it, or in
+ * its slot. Returns false if the slot has to be filled. */
 static bool lend_input(struct pst_rank *r, const struct pst_action *a,
                        const struct pst_instr *instr)
 {
-    const void *lent =
-        r->step.lend != NULL && instr->n_cells > 0
-            ? r->step.lend(r->step.lend_ctx,
-                           r->plan.role.first_mb + (unsigned)a->microbatch,
-                           instr->index)
-            : NULL;
+    const struct pst_device_memory *mem = &r->device->mem;
+    struct pst_lent lent = {0};
+    const bool is_lent =
+        r->step.lend != NULL &&
+        (instr->n_cells > 0 || mem->device->guest != NULL) &&
+        r->step.lend(r->step.lend_ctx, mem, instr->n_cells > 0,
+                     r->plan.role.first_mb + (unsigned)a->microbatch,
+                     instr->index, &lent);
+    void *const at = is_lent && !lent.copied ? (void *)lent.data : instr->to;
 
     for (unsigned i = 0; i < instr->n_cells; i++)
-        *instr->cells[i] = lent != NULL ? (unsigned char *)lent : instr->to;
-    if (lent != NULL && pst_trace_wants(&r->step.trace, &r->plan.role, a))
+        *instr->cells[i] = at;
+    if (is_lent && lent.copied)
+        copy_lent(r, instr, &lent);
+    if (is_lent && pst_trace_wants(&r->step.trace, &r->plan.role, a))
         pst_trace_input(&r->step.trace, &r->plan.role, r->device, a,
-                        instr->index, lent);
-    return lent != NULL;
+                        instr->index, at);
+    return is_lent;
 }
 
 static void fill_input(struct pst_rank *r, const struct pst_action *a,

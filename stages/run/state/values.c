@@ -51,20 +51,47 @@ static bool is_host_memory(const struct pst_engine *engine)
     return true;
 }
 
-const void *pst_engine_value(const struct pst_engine *engine, unsigned param)
+struct pst_device_memory *pst_engine_device(const struct pst_engine *engine,
+                                            unsigned local)
 {
-    for (unsigned i = 0; i < engine->n_local && is_host_memory(engine); i++) {
+    return local < engine->n_local ? &engine->devices[local].mem : NULL;
+}
+
+const void *pst_engine_value(const struct pst_engine *engine, unsigned param,
+                             struct pst_device_memory **ret)
+{
+    for (unsigned i = 0; i < engine->n_local; i++) {
         struct pst_rank *r = engine->ranks[i];
         const struct pst_rank_param *p =
             pst_layout_param(pst_rank_layout(r), param);
 
-        if (p != NULL && !pst_role_gathers(pst_rank_role(r), param))
-            return pst_rank_at(pst_rank_device(r), p->data);
+        if (p == NULL || pst_role_gathers(pst_rank_role(r), param))
+            continue;
+        *ret = &pst_rank_device(r)->mem;
+        return pst_rank_at(pst_rank_device(r), p->data);
     }
     return NULL;
 }
 
-const void *pst_engine_output_value(const struct pst_engine *engine, unsigned i)
+const void *pst_engine_grad_value(const struct pst_engine *engine,
+                                  unsigned param,
+                                  struct pst_device_memory **ret)
+{
+    struct pst_rank *r =
+        pst_engine_local_rank(engine, pst_engine_owner(engine, param));
+    const struct pst_rank_param *p =
+        r != NULL ? pst_layout_param(pst_rank_layout(r), param) : NULL;
+
+    if (p == NULL || p->own_grad == 0 || engine->step_scale != 1 ||
+        engine->grid->plan->params.at[param].n_stages == 0 ||
+        pst_role_shares(pst_rank_role(r), param))
+        return NULL;
+    *ret = &pst_rank_device(r)->mem;
+    return pst_rank_at(pst_rank_device(r), p->own_grad);
+}
+
+const void *pst_engine_output_value(const struct pst_engine *engine, unsigned i,
+                                    struct pst_device_memory **ret)
 {
     const struct pst_grid *grid = engine->grid;
     const struct pst_plan_output *o = &grid->plan->outputs.at[i];
@@ -72,15 +99,16 @@ const void *pst_engine_output_value(const struct pst_engine *engine, unsigned i)
     unsigned dim;
 
     if (!o->is_tensor || !grid->options.keep_outputs ||
-        grid->options.replicas > 1 || !is_host_memory(engine) ||
+        grid->options.replicas > 1 ||
         pst_plan_output_dim(grid->plan, i, &dim, NULL, NULL) != PST_OK ||
         dim > 0)
         return NULL;
     r = pst_engine_local_rank(
         engine, (unsigned)grid->sched->rank_of[pst_plan_output_stage(o)]);
-    return r != NULL
-               ? pst_rank_at(pst_rank_device(r), pst_rank_layout(r)->outputs[i])
-               : NULL;
+    if (r == NULL)
+        return NULL;
+    *ret = &pst_rank_device(r)->mem;
+    return pst_rank_at(pst_rank_device(r), pst_rank_layout(r)->outputs[i]);
 }
 
 /* Lets local rank k of `to` read one of its parameters in `from`, if it can. */
@@ -92,6 +120,7 @@ static enum pst_status borrow_value(struct pst_engine *to,
     struct pst_rank *r = to->ranks[k];
     const unsigned param = (unsigned)p->index;
     const size_t n = to->grid->plan->params.n;
+    struct pst_device_memory *mem;
     const void *at = NULL;
     int old;
     enum pst_status status = find_old_param(to, from, param, &old, diag);
@@ -99,7 +128,7 @@ static enum pst_status borrow_value(struct pst_engine *to,
     /* An average takes the place of the parameter from some update on. */
     if (status == PST_OK && !is_sharded(to, from, param, old) &&
         !pst_engine_keeps_average(from, (unsigned)old))
-        at = pst_engine_value(from, (unsigned)old);
+        at = pst_engine_value(from, (unsigned)old, &mem);
     if (at != NULL)
         to->borrowed[k * n + param] = pst_rank_borrow(
             pst_rank_layout(r), to->grid->sched->n_stages, pst_rank_actions(r),

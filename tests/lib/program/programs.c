@@ -290,7 +290,8 @@ static void bad_tensors(penstock_program *p)
     operands[1].tensor = NULL;
     refused_tensor("missing");
     a.device.device_type = kDLCUDA;
-    refused_tensor("device");
+    refused_call(PENSTOCK_ERR_SHAPE, "library.device",
+                 "in the memory of GPU 0");
     a.dtype.code = kDLInt;
     refused_tensor("int32[3], and the program has f32");
     a.dtype.code = kDLComplex;

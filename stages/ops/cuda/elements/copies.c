@@ -9,10 +9,24 @@ bool pst_cuda_is_copies(const struct pst_kernel *kernel)
     return (kernel->flags & PST_VIEW_IS_COPIES) != 0;
 }
 
-static bool is_on_device(const struct pst_cuda_context *c, const void *at)
+/* True if the address is in the memory of an operand of the call, not a number
+ * of the kernel's own. An operand may be a caller's (struct pst_guest). */
+static bool is_on_device(const struct pst_call *call, const void *at)
 {
-    return (const unsigned char *)at >= c->base &&
-           (const unsigned char *)at < c->base + c->size;
+    const struct pst_cuda_context *c = call->stream;
+
+    if ((uintptr_t)at >= (uintptr_t)c->base &&
+        (uintptr_t)at - (uintptr_t)c->base < c->size)
+        return true;
+    for (unsigned i = 0; i < call->n_in; i++) {
+        const struct pst_operand *x = &call->in[i];
+
+        if (x->data != NULL && x->meta != NULL &&
+            (uintptr_t)at >= (uintptr_t)x->data &&
+            (uintptr_t)at - (uintptr_t)x->data < pst_meta_span(x->meta))
+            return true;
+    }
+    return false;
 }
 
 static void enqueue_fill(struct pst_cuda_context *c, const struct pst_meta *to,
@@ -63,7 +77,8 @@ static void enqueue_copy(void *ctx, const struct pst_meta *from,
                          const void *src, const struct pst_meta *to, void *dst,
                          bool accumulate)
 {
-    struct pst_cuda_context *c = ctx;
+    const struct pst_call *call = ctx;
+    struct pst_cuda_context *c = call->stream;
     const struct pst_meta *const metas[2] = {to, from};
     struct pst_cuda_cast p = {.to = dst, .from = src, .accumulate = accumulate};
     struct pst_cuda_copy same = {.to = dst, .from = src};
@@ -72,7 +87,7 @@ static void enqueue_copy(void *ctx, const struct pst_meta *from,
         enqueue_fill(c, to, dst, 0);
         return;
     }
-    if (!is_on_device(c, src)) {
+    if (!is_on_device(call, src)) {
         fill_number(c, from, src, to, dst);
         return;
     }
@@ -93,5 +108,5 @@ static void enqueue_copy(void *ctx, const struct pst_meta *from,
 void pst_cuda_copies_run(const struct pst_kernel *kernel,
                          const struct pst_call *frame)
 {
-    pst_view_run_with(kernel, frame, enqueue_copy, frame->stream);
+    pst_view_run_with(kernel, frame, enqueue_copy, (void *)frame);
 }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_TESTS_LIB_GPU_DRIVER_H
+#define PENSTOCK_TESTS_LIB_GPU_DRIVER_H
+/* Memory of GPUs, from the driver $PENSTOCK_LIBCUDA, for programs that use the
+ * library; copies are enqueued in the default stream, and not waited for. */
+#include "tests/lib/drive.h"
+
+#include <dlfcn.h>
+
+static inline void *driver_find(const char *symbol)
+{
+    static void *library;
+    void *found;
+
+    if (library == NULL)
+        library = dlopen(getenv("PENSTOCK_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
+    require(library != NULL);
+    found = dlsym(library, symbol);
+    require(found != NULL);
+    return found;
+}
+
+/* Calls a function of the driver by its type and name. */
+#define driver_call(name, types, ...)                                          \
+    do {                                                                       \
+        int(*const fn) types = (int(*) types)driver_find(#name);               \
+                                                                               \
+        require(fn(__VA_ARGS__) == 0);                                         \
+    } while (0)
+
+/* Makes the GPU's context current in this thread; the library changes it. */
+static inline void gpu_enter(int gpu)
+{
+    void *context;
+
+    driver_call(cuDevicePrimaryCtxRetain, (void **, int), &context, gpu);
+    driver_call(cuCtxSetCurrent, (void *), context);
+}
+
+static inline void *gpu_alloc(int gpu, size_t size)
+{
+    uint64_t at;
+
+    gpu_enter(gpu);
+    driver_call(cuMemAlloc_v2, (uint64_t *, size_t), &at, size);
+    return (void *)(uintptr_t)at; // NOLINT
+}
+
+static inline void gpu_free(int gpu, void *at)
+{
+    gpu_enter(gpu);
+    driver_call(cuStreamSynchronize, (void *), NULL);
+    driver_call(cuMemFree_v2, (uint64_t), (uintptr_t)at);
+}
+
+/* Enqueues a copy from the host, which must stay as it is until gpu_get. */
+static inline void gpu_put(int gpu, void *to, const void *from, size_t size)
+{
+    gpu_enter(gpu);
+    driver_call(cuMemcpyHtoDAsync_v2, (uint64_t, const void *, size_t, void *),
+                (uintptr_t)to, from, size, NULL);
+}
+
+/* Copies to the host, and waits. */
+static inline void gpu_get(int gpu, void *to, const void *from, size_t size)
+{
+    gpu_enter(gpu);
+    driver_call(cuMemcpyDtoHAsync_v2, (void *, uint64_t, size_t, void *), to,
+                (uintptr_t)from, size, NULL);
+    driver_call(cuStreamSynchronize, (void *), NULL);
+}
+
+static inline size_t gpu_bytes_free(int gpu)
+{
+    size_t unused, total;
+
+    gpu_enter(gpu);
+    driver_call(cuMemGetInfo_v2, (size_t *, size_t *), &unused, &total);
+    return unused;
+}
+
+#endif

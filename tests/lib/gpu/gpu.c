@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gpu TINY.pt2 MASK.pt2 INPUTS.pt2: tensors in memory of a GPU give the bits of
+ * the same session with tensors of the host: losses, outputs, gradients,
+ * parameters. They are read in place, or copied by their strides. Runs on the
+ * driver of tests, whose memory the host cannot access, and which does work
+ * late.
+ */
+#include "tests/lib/gpu/tensor.h"
+
+enum { MOST = 12, STEPS = 4, MOST_BYTES = 65536 };
+
+static struct penstock_error error = PENSTOCK_INIT(error);
+
+/* The numbers that a run has computed, in the order of the calls. */
+struct record {
+    char bytes[MOST_BYTES];
+    char *end;
+};
+
+struct run {
+    const char *path, *device;
+    const char *option, *value; /* one more of the session; or NULL */
+    enum layout layout;
+    int gpu; /* of the inputs and results */
+    penstock_model *model;
+    penstock_session *session;
+    struct gpu_tensor inputs[MOST];
+    const DLTensor *list[MOST];
+    size_t n;
+    uint64_t bytes; /* of all inputs that a step reads */
+};
+
+static void open_session(struct run *r)
+{
+    const struct penstock_option options[] = {
+        {"microbatches", "2"}, {"threads", "1"}, {"optimizer", "adamw"},
+        {"device", r->device}, {"lr", "0.01"},   {r->option, r->value}};
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+
+    config.options = options;
+    config.n_options = r->option != NULL ? 6 : 5;
+    good(penstock_open(r->path, NULL, &r->model, &error));
+    good(penstock_session_new(r->model, &config, &r->session, &error));
+    r->n = penstock_session_count(r->session, PENSTOCK_INPUT);
+    require(r->n <= MOST);
+}
+
+static void close_session(struct run *r)
+{
+    penstock_session_free(r->session);
+    penstock_close(r->model);
+}
+
+static struct penstock_info info_of(const struct run *r,
+                                    enum penstock_kind kind, size_t i)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+
+    good(penstock_session_describe(r->session, kind, i, &info, &error));
+    return info;
+}
+
+/* Makes the inputs of a step. */
+static void make_inputs(struct run *r, unsigned step)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct penstock_info info = info_of(r, PENSTOCK_INPUT, i);
+        const size_t n = count_of(&info);
+        char *values = calloc(n + 1, size_of(&info));
+
+        require(values != NULL);
+        for (size_t k = 0; k < n; k++)
+            set_element(values, &info, k, (unsigned)(7 * k + 3 * step + i));
+        tensor_init(&r->inputs[i], r->layout, r->gpu, &info, values);
+        r->list[i] = &r->inputs[i].held.tensor;
+        free(values);
+    }
+}
+
+static void free_inputs(struct run *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        tensor_fini(&r->inputs[i]);
+}
+
+/* Takes a result that `call` copies to the DLTensor `dst`. */
+#define take(r, into, info, call)                                              \
+    do {                                                                       \
+        static char zeros[4096];                                               \
+        struct gpu_tensor got;                                                 \
+        DLTensor *dst = &got.held.tensor;                                      \
+                                                                               \
+        require(count_of(&(info)) * size_of(&(info)) <= sizeof(zeros));        \
+        tensor_init(&got, (r)->layout, (r)->gpu, &(info), zeros);              \
+        good(call);                                                            \
+        tensor_take(&got, &(info), &(into)->end);                              \
+        tensor_fini(&got);                                                     \
+    } while (0)
+
+static struct penstock_copies copies_of(const struct run *r)
+{
+    struct penstock_copies c = PENSTOCK_INIT(c);
+
+    good(penstock_session_copies(r->session, &c, &error));
+    return c;
+}
+
+/* Inputs that a step must read in place, or copy; SOME: either. */
+enum reads { SOME, ALL_IN_PLACE, ALL_COPIED, BOTH };
+
+static void check_copies(struct run *r, enum reads reads)
+{
+    const struct penstock_copies c = copies_of(r);
+
+    if (r->bytes == 0)
+        r->bytes = c.in_place + c.read;
+    require(c.in_place + c.read == r->bytes && r->bytes > 0 && c.written == 0);
+    require(reads != ALL_IN_PLACE || c.read == 0);
+    require(reads != ALL_COPIED || c.in_place == 0);
+    require(reads != BOTH || (c.read > 0 && c.in_place > 0));
+}
+
+static void take_gradients(struct run *r, struct record *to)
+{
+    for (size_t i = 0;
+         i < penstock_session_count(r->session, PENSTOCK_PARAMETER); i++) {
+        const struct penstock_info info = info_of(r, PENSTOCK_PARAMETER, i);
+
+        if (info.trained)
+            take(r, to, info,
+                 penstock_gradient(r->session, info.name, dst, &error));
+    }
+}
+
+static void take_state(struct run *r, struct record *to)
+{
+    for (int kind = PENSTOCK_PARAMETER; kind <= PENSTOCK_BUFFER; kind++)
+        for (size_t i = 0; i < penstock_session_count(r->session, kind); i++) {
+            const struct penstock_info info = info_of(r, kind, i);
+
+            take(r, to, info, penstock_get(r->session, info.name, dst, &error));
+        }
+}
+
+/* Copies a parameter out, and sets it again. */
+static void set_again(struct run *r)
+{
+    const struct penstock_info info = info_of(r, PENSTOCK_PARAMETER, 0);
+    struct record bytes = {.end = bytes.bytes};
+    struct gpu_tensor from;
+
+    take(r, &bytes, info, penstock_get(r->session, info.name, dst, &error));
+    for (size_t k = 0; k < count_of(&info); k++)
+        ((float *)(void *)bytes.bytes)[k] *= .5F;
+    tensor_init(&from, r->layout, r->gpu, &info, bytes.bytes);
+    good(penstock_set(r->session, info.name, &from.held.tensor, &error));
+    require(copies_of(r).read == count_of(&info) * sizeof(float));
+    tensor_fini(&from);
+}
+
+static void add_double(struct record *to, double value)
+{
+    memcpy(to->end, &value, sizeof(value));
+    to->end += sizeof(value);
+}
+
+/* Trains, and takes all results. */
+static void train(struct run *r, enum reads reads, struct record *to)
+{
+    to->end = to->bytes;
+    open_session(r);
+    for (unsigned k = 0; k < STEPS; k++) {
+        struct penstock_step step = PENSTOCK_INIT(step);
+        double loss;
+
+        /* The same ones three times: the third step replays what the second
+         * has recorded. */
+        if (k == 0 || k == STEPS - 1)
+            make_inputs(r, k);
+        good(penstock_train_step(r->session, r->list, r->n, &step, &error));
+        check_copies(r, reads);
+        add_double(to, step.loss);
+        take_gradients(r, to);
+        for (size_t i = 0; i < r->n && r->option != NULL; i++) {
+            const struct penstock_info info = info_of(r, PENSTOCK_INPUT, i);
+
+            if (info.dtype.code == kDLFloat || info.dtype.code == kDLBfloat)
+                take(r, to, info,
+                     penstock_input_gradient(r->session, i, dst, &error));
+        }
+        good(penstock_forward(r->session, r->list, r->n, &loss, &error));
+        add_double(to, loss);
+        for (size_t i = 0;
+             i < penstock_session_count(r->session, PENSTOCK_OUTPUT); i++) {
+            const struct penstock_info info = info_of(r, PENSTOCK_OUTPUT, i);
+
+            take(r, to, info, penstock_output(r->session, i, dst, &error));
+        }
+        good(penstock_evaluate(r->session, r->list, r->n, &loss, &error));
+        add_double(to, loss);
+        if (k >= STEPS - 2)
+            free_inputs(r);
+        if (k == 1)
+            set_again(r);
+    }
+    take_state(r, to);
+    require(to->end < to->bytes + MOST_BYTES);
+    close_session(r);
+}
+
+static void compare(const struct record *a, const struct record *b)
+{
+    require(a->end - a->bytes == b->end - b->bytes && a->end > a->bytes);
+    require(memcmp(a->bytes, b->bytes, (size_t)(a->end - a->bytes)) == 0);
+}
+
+/* All layouts of inputs and results, on one GPU, and on two. all: one GPU reads
+ * all of the model's inputs in place if they have no gaps; otherwise some are
+ * bool, or divided in another dimension than the first. */
+static void bits(const char *path, const char *option, const char *value,
+                 bool all)
+{
+    static const char *const devices[] = {"cuda:0", "cuda:1", "cuda:0,cuda:1"};
+    static struct record host, here;
+
+    for (int d = all ? 0 : 1; d < 3; d++)
+        for (int layout = HOST; layout < N_LAYOUTS; layout++) {
+            struct run r = {.path = path,
+                            .device = devices[d],
+                            .option = option,
+                            .value = value,
+                            .layout = (enum layout)layout,
+                            .gpu = d == 1};
+            const enum reads one = layout == DENSE ? ALL_IN_PLACE : ALL_COPIED;
+            const size_t before[] = {gpu_bytes_free(0), gpu_bytes_free(1)};
+
+            train(&r,
+                  layout == HOST    ? ALL_COPIED
+                  : d < 2 && all    ? one
+                  : layout == DENSE ? BOTH
+                                    : SOME,
+                  layout == HOST ? &host : &here);
+            if (layout != HOST)
+                compare(&host, &here);
+            require(gpu_bytes_free(0) == before[0]);
+            require(gpu_bytes_free(1) == before[1]);
+        }
+}
+
+/* --- refusals ------------------------------------------------------------- */
+
+static void refused(int status, const char *text)
+{
+    if (status == PENSTOCK_ERR_SHAPE &&
+        strcmp(error.id, "library.device") == 0 &&
+        strstr(error.text, text) != NULL && error.remedy[0] != '\0')
+        return;
+    fprintf(stderr, "%d: %s [%s], and not \"%s\"\n", status, error.text,
+            error.id, text);
+    exit(1);
+}
+
+static int try_step(struct run *r)
+{
+    struct penstock_step step = PENSTOCK_INIT(step);
+
+    return penstock_train_step(r->session, r->list, r->n, &step, &error);
+}
+
+static void refusals(const char *path)
+{
+    struct run r = {.path = path, .device = "cuda:0", .layout = DENSE};
+    struct run cpu = {.path = path, .device = "cpu", .layout = DENSE};
+    DLTensor *first = &r.inputs[0].held.tensor;
+    int64_t back[2] = {-3, -1};
+    char *block;
+    void *data;
+
+    open_session(&r);
+    make_inputs(&r, 0);
+    data = first->data;
+    first->device.device_id = 1;
+    refused(try_step(&r), "is in the memory of GPU 1, and the session computes "
+                          "on GPU 0");
+    first->device.device_id = -1;
+    refused(try_step(&r), "is on device -1 of type 2");
+    first->device = (DLDevice){kDLCUDAManaged, 0};
+    refused(try_step(&r), "of type 13");
+    first->device = (DLDevice){kDLCUDA, 0};
+    first->data = r.inputs[0].held.memory;
+    refused(try_step(&r), "is not in the memory of GPU 0, as it says");
+    first->data = gpu_alloc(1, 4096);
+    refused(try_step(&r), "is not in the memory of GPU 0, as it says");
+    gpu_free(1, first->data);
+    refused(try_step(&r), "the memory was freed");
+    first->data = (char *)data + 4096 - 8; /* the block ends before its end */
+    refused(try_step(&r), "is not in the memory of GPU 0, as it says");
+    first->strides = back; /* from the last element of the block */
+    block = gpu_alloc(0, 4096);
+    first->data = block + 4096 - sizeof(int64_t);
+    good(try_step(&r));
+    first->data = block;
+    refused(try_step(&r), "is not in the memory of GPU 0, as it says");
+    gpu_free(0, block);
+    first->strides = NULL;
+    first->data = data;
+    good(try_step(&r));
+    free_inputs(&r);
+    refused(try_step(&r), "the memory was freed");
+    close_session(&r);
+    open_session(&cpu);
+    make_inputs(&cpu, 0);
+    refused(try_step(&cpu), "is in the memory of GPU 0, and the session "
+                            "computes on the CPU");
+    free_inputs(&cpu);
+    close_session(&cpu);
+}
+
+static void refuses_programs(void)
+{
+    static const char text[] =
+        "{\"tensors\": {\"a\": {\"dtype\": \"float32\"}}, \"args\": [\"a\"],"
+        " \"ops\": [{\"op\": \"aten.mul_.Scalar\", \"args\": [\"%a\", 10]}],"
+        " \"returns\": []}";
+    int64_t four = 4;
+    DLTensor a = {.data = gpu_alloc(0, 16),
+                  .device = {kDLCUDA, 0},
+                  .ndim = 1,
+                  .dtype = {kDLFloat, 32, 1},
+                  .shape = &four};
+    const struct penstock_operand operand = {"a", &a, NULL, 0};
+    penstock_program *program;
+
+    good(penstock_program_open(text, strlen(text), NULL, &program, &error));
+    refused(penstock_call(program, &operand, 1, NULL, &error),
+            "the operand 'a' is in the memory of GPU 0, and programs run on "
+            "the CPU");
+    penstock_program_close(program);
+    gpu_free(0, a.data);
+}
+
+/* --- views ---------------------------------------------------------------- */
+
+/* A view is memory of the GPU, has the session's values without a copy, and is
+ * as after the last call. */
+static void views(const char *path)
+{
+    struct run r = {
+        .path = path, .device = "cuda:1", .layout = DENSE, .gpu = 1};
+    static struct record a, b;
+    struct penstock_info info;
+    DLTensor view;
+    size_t last;
+
+    open_session(&r);
+    last = penstock_session_count(r.session, PENSTOCK_PARAMETER) - 1;
+    info = info_of(&r, PENSTOCK_PARAMETER, last);
+    require(info.trained);
+    good(penstock_view(r.session, PENSTOCK_PARAMETER, last, &view, &error));
+    require(view.device.device_type == kDLCUDA && view.device.device_id == 1);
+    for (unsigned k = 0; k < 40; k++) {
+        const size_t bytes = count_of(&info) * size_of(&info);
+
+        make_inputs(&r, k);
+        good(try_step(&r));
+        gpu_get(1, a.bytes, view.data, bytes);
+        b.end = b.bytes;
+        take(&r, &b, info, penstock_get(r.session, info.name, dst, &error));
+        require(memcmp(a.bytes, b.bytes, bytes) == 0);
+        free_inputs(&r);
+    }
+    close_session(&r);
+}
+
+int main(int argc, char **argv)
+{
+    require(argc == 4);
+    driver_call(cuInit, (unsigned), 0);
+    bits(argv[1], NULL, NULL, true);
+    bits(argv[2], "input-gradients", "*", false);
+    bits(argv[3], "input-gradients", "*", false);
+    refusals(argv[1]);
+    refuses_programs();
+    views(argv[2]);
+    return 0;
+}
