@@ -10,7 +10,7 @@ def _can_write(array):
     try:
         return not memoryview(array).readonly
     except (TypeError, ValueError, BufferError):
-        return type(array).__module__.partition(".")[0] == "torch"
+        return type(array).__module__.partition(".")[0] in ("torch", "cupy")
 
 
 def _dlpack_tensor(capsule):
@@ -18,12 +18,51 @@ def _dlpack_tensor(capsule):
     tensor is of a version before 1.0, and has none."""
     function = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)
     get = function(("PyCapsule_GetPointer", ctypes.pythonapi))
+    if "used_dltensor" in repr(capsule):
+        raise BufferError("the capsule of DLPack was used before")
     if "dltensor_versioned" not in repr(capsule):
         return _Tensor.from_address(get(capsule, b"dltensor")), None
     managed = _Managed.from_address(get(capsule, b"dltensor_versioned"))
     if managed.major != 1:
         raise BufferError(f"version {managed.major} of DLPack is not supported")
     return managed.tensor, managed.flags
+
+
+def _export(tensor, flags, versioned):
+    """Returns a new capsule of DLPack with a copy of the tensor, whose memory is
+    not freed with it, and the address that free() frees if nothing uses the
+    capsule. The consumer may release it in any thread and while an exception is
+    raised, which Python code may not: it calls free() of C."""
+    c, n = ctypes.CDLL(None), tensor.ndim
+    c.malloc.restype, c.malloc.argtypes, c.free.argtypes = _P, [_Size], [_P]
+    kind = _Managed if versioned else _ManagedBefore
+    at = c.malloc(ctypes.sizeof(kind) + 16 * max(n, 1))
+    if not at:
+        raise MemoryError
+    managed = kind.from_address(at)
+    ctypes.memset(at, 0, ctypes.sizeof(kind))
+    managed.tensor = tensor
+    managed.deleter = ctypes.cast(c.free, _P)
+    sizes = (_I64 * (2 * n)).from_address(at + ctypes.sizeof(kind))
+    sizes[:] = tensor.shape[:n] + tensor.strides[:n]
+    managed.tensor.shape = ctypes.cast(sizes, ctypes.POINTER(_I64))
+    managed.tensor.strides = ctypes.cast(
+        ctypes.addressof(sizes) + 8 * n, ctypes.POINTER(_I64))
+    if versioned:
+        managed.major, managed.flags = 1, flags
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [_P, _P, _P]
+    return new(at, _CAPSULES[versioned], None), at
+
+
+def _withdraw(capsule, at):
+    """Frees what _export() has made, unless a consumer has taken it."""
+    if "used_dltensor" in repr(capsule):
+        return
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, _P]
+    rename(capsule, _USED)
+    ctypes.CDLL(None).free(_P(at))
 
 
 class _Array:
@@ -55,12 +94,17 @@ class _Array:
             return False
         if getattr(array, "requires_grad", False):
             array = array.detach()
+        device = getattr(array, "__dlpack_device__", lambda: (1, 0))()
+        # On a GPU the library waits for work in the legacy default stream.
+        words = {"stream": 1} if device[0] == _CUDA else {}
         try:
             try:
-                capsule = array.__dlpack__(max_version=(1, 0))
+                capsule = array.__dlpack__(max_version=(1, 0), **words)
             except TypeError:  # it has DLPack before 1.0
-                capsule = array.__dlpack__()
+                capsule = array.__dlpack__(**words)
         except (BufferError, TypeError):
+            if device[0] != 1:
+                raise
             return False
         # The capsule stays unconsumed, so it frees the tensor when it is freed.
         self.held = (array, capsule)
@@ -142,8 +186,10 @@ class _Arrays:
 
 
 class Tensor:
-    """A tensor on the CPU that a call has returned: dtype, shape, and strides
-    in elements. numpy.asarray, torch.from_dlpack and whatever else takes arrays
+    """A tensor that a call has returned: dtype, shape, strides in elements, and
+    device as __dlpack_device__ has it, (1, 0) for the CPU and (2, N) for GPU N.
+    What is in the memory of a GPU has __dlpack__, for packages with arrays
+    there, and no other access to its elements. numpy.asarray, torch.from_dlpack and whatever else takes arrays
     share its memory; for __dlpack__ NumPy must be installed. operand: the name
     of the operand whose memory it is a view of, or None. readonly: what
     Session.view() gives is.
@@ -154,11 +200,11 @@ class Tensor:
     tensor with gaps has neither."""
 
     def __init__(self, dtype, shape, strides=None, at=None, owner=None,
-                 operand=None, readonly=False):
+                 operand=None, readonly=False, device=(1, 0)):
         """at, owner: the first element's address, and what keeps it valid; by
         default, new memory."""
         self.dtype, self.shape, self.operand = dtype, tuple(shape), operand
-        self.readonly = readonly
+        self.readonly, self.device, self._exports = readonly, device, []
         dense = tuple(math.prod(self.shape[d + 1:]) for d in
                       range(len(self.shape)))
         self.strides = dense if strides is None else tuple(strides)
@@ -180,7 +226,7 @@ class Tensor:
 
     def _describe(self):
         sizes = _I64 * max(len(self.shape), 1)
-        return _Tensor(self._at, 1, 0, len(self.shape),
+        return _Tensor(self._at, *self.device, len(self.shape),
                        _DType(*_DTYPES[self.dtype][:2], 1),
                        ctypes.cast(sizes(*self.shape), ctypes.POINTER(_I64)),
                        ctypes.cast(sizes(*self.strides), ctypes.POINTER(_I64)),
@@ -188,6 +234,9 @@ class Tensor:
 
     @property
     def flat(self):
+        if self.device[0] != 1:
+            raise BufferError("a tensor in the memory of a GPU has no "
+                              "memoryview: take __dlpack__ or Session.get()")
         if not self._dense:
             raise BufferError("a tensor with gaps has no memoryview: take "
                               "numpy.asarray, torch.from_dlpack or tolist()")
@@ -213,6 +262,20 @@ class Tensor:
         return parts if len(self.shape) > 1 or "Z" in self._form else \
             [part for part, in parts]
 
+    def _lend(self, stream=None, max_version=None, dl_device=None, copy=None):
+        if copy or dl_device not in (None, self.device):
+            raise BufferError("a tensor in the memory of a GPU is not copied")
+        versioned = max_version is not None and max_version[0] >= 1
+        if self.readonly and not versioned:
+            raise BufferError("a read-only tensor needs DLPack 1.0")
+        self._exports.append(_export(
+            self._describe(), _READ_ONLY if self.readonly else 0, versioned))
+        return self._exports[-1][0]
+
+    def __del__(self):
+        for one in getattr(self, "_exports", ()):
+            _withdraw(*one)
+
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
@@ -229,6 +292,8 @@ class Tensor:
 
     @property
     def __array_interface__(self):
+        if self.device[0] != 1:
+            raise AttributeError("it is in the memory of a GPU")
         kind = "iuf?ucb"[_DTYPES[self.dtype][0]]  # bfloat16: 16 bits
         return {"version": 3, "shape": self.shape,
                 "data": (self._at, self.readonly),
@@ -237,11 +302,14 @@ class Tensor:
                 "strides": tuple(n * self._size for n in self.strides)}
 
     def __dlpack_device__(self):
-        return 1, 0
+        return self.device
 
     def __dlpack__(self, **options):
-        """NumPy lends the memory, since what it returns may be released in any
-        thread and while an exception is raised, which Python code may not."""
+        """On the CPU NumPy lends the memory, since what it returns may be
+        released in any thread and while an exception is raised, which Python
+        code may not. On a GPU the content is there for every stream."""
+        if self.device[0] != 1:
+            return self._lend(**options)
         try:
             import numpy
         except ImportError as e:

@@ -12,8 +12,9 @@
 The file needs libpenstock.so.0 and the standard library alone. penstock.h
 describes the calls: threads, which are collective, what an error leaves.
 
-Arrays are read and written in place. An array is anything with __dlpack__ on
-the CPU (NumPy, PyTorch, JAX), or with the buffer protocol (array.array,
+Arrays are read and written in place. An array is anything with __dlpack__ (NumPy,
+PyTorch, JAX, CuPy) on the CPU or, for a session with device="cuda", on the
+session's GPU; or with the buffer protocol (array.array,
 memoryview, bytes); strides are respected. One with one dimension and the right
 number of elements, in one piece, is taken for a tensor of the wanted shape.
 What is written must not be read-only, as JAX's arrays are. Results are Tensors,
@@ -84,6 +85,11 @@ class _Managed(ctypes.Structure):
                 ("tensor", _Tensor)]
 
 
+class _ManagedBefore(ctypes.Structure):
+    """DLManagedTensor of earlier versions."""
+    _fields_ = [("tensor", _Tensor), ("ctx", _P), ("deleter", _P)]
+
+
 class _Sized(ctypes.Structure):
     """A struct of penstock.h that begins with its size."""
 
@@ -132,6 +138,12 @@ _Result = _sized(("tensor", _Tensor), ("operand", _I32), ("moved", _I32))
 _PyBuffer = _P * 10  # Py_buffer; the first word is the address
 _FULL_RO = 0x11c  # PyBUF_FULL_RO
 _READ_ONLY, _COPIED = 1, 2  # flags of _Managed
+_CUDA = 2  # DLDeviceType
+# Names of capsules, which these refer to: by whether they are _Managed, and of
+# those that were used.
+_CAPSULES = [ctypes.create_string_buffer(b"dltensor"),
+             ctypes.create_string_buffer(b"dltensor_versioned")]
+_USED = ctypes.create_string_buffer(b"used_dltensor")
 # dtype: DLDataType's code and bits, format of struct (bfloat16 has none).
 _DTYPES = {"float32": (2, 32, "f"), "float64": (2, 64, "d"),
            "float16": (2, 16, "e"), "bfloat16": (4, 16, "H"),

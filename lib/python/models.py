@@ -240,7 +240,7 @@ class Session(_Closes):
                       ctypes.byref(t))
                 return Tensor(_NAMES[t.dtype.code, t.dtype.bits],
                               t.shape[:t.ndim], None, t.data + t.offset, self,
-                              readonly=True)
+                              readonly=True, device=(t.device, t.device_id))
         raise KeyError(which)
 
     def set(self, name, array):
