@@ -34,16 +34,26 @@ enum pst_recording_state {
     PST_RECORDING_MADE,
     PST_RECORDING_REFUSED, /* the device could not record it */
 };
-struct pst_recording {
+/* A recording with the addresses of inputs that the caller has lent. */
+struct pst_recorded_work {
     enum pst_recording_state state;
+    void *handle;       /* made by the device; owned */
+    uint64_t nodes;     /* kernels and copies of the recording */
+    unsigned char **at; /* n_lent addresses of inputs */
+    uint64_t used;      /* `uses` of the recording when it was used last */
+};
+/* Number of sets of addresses for which an action keeps recordings: callers use
+ * two or three arrays for an input by turns. */
+#define PST_RECORDED_SETS 4
+struct pst_recording {
     unsigned
         n; /* number of instructions, from the one that has the recording */
-    void *handle;   /* made by the device; owned */
-    uint64_t nodes; /* kernels and copies of the recording */
-    /* Addresses of inputs that the caller may lend, n_lent of them: `lent` in
-     * the action now, `had` in the recording, which is made anew for others. */
+    /* Those that were used last; without lent inputs there is one. */
+    struct pst_recorded_work made[PST_RECORDED_SETS];
+    uint64_t uses;
+    /* Addresses of the action's inputs that the caller may lend. */
     unsigned n_lent;
-    unsigned char **lent, **had;
+    unsigned char **lent;
 };
 
 struct pst_instr {

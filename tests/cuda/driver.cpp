@@ -272,7 +272,8 @@ bool driver_enqueue(void *stream, std::function<void()> run)
 
 extern "C" {
 
-unsigned long driver_peer_copies; /* calls of cuMemcpyPeerAsync; for tests */
+/* Calls of cuMemcpyPeerAsync and cuGraphLaunch; for tests. */
+unsigned long driver_peer_copies, driver_graph_launches;
 
 int cuInit(unsigned)
 {
@@ -720,6 +721,7 @@ int cuGraphLaunch(void *instance, void *s)
         return INVALID;
     if (spoils(s))
         return CAPTURE_UNSUPPORTED;
+    driver_graph_launches++;
     if (empty)
         return OK;
     for (const auto &node : ((graph *)instance)->nodes)

@@ -43,10 +43,12 @@ bool pst_recordings_bind(struct pst_rank_action *x, struct pst_arena *heap)
                 return false;
             made->n_lent = x->n_lent;
             made->lent = x->base + (x->n_bases - x->n_lent);
-            made->had =
-                pst_arena_calloc(heap, x->n_lent + 1, sizeof(*made->had));
-            if (made->had == NULL)
-                return false;
+            for (unsigned k = 0; k < PST_RECORDED_SETS; k++) {
+                made->made[k].at = pst_arena_calloc(heap, x->n_lent + 1,
+                                                    sizeof(*made->made[k].at));
+                if (made->made[k].at == NULL)
+                    return false;
+            }
             made->n = end - i;
             x->instrs[i].recording = made;
         }
@@ -87,7 +89,7 @@ bool pst_recordings_init(struct pst_step *step, const struct pst_layout *layout,
 }
 
 /* Records what `work` enqueues. */
-static void record(struct pst_recording *made, struct pst_step *step,
+static void record(struct pst_recorded_work *made, struct pst_step *step,
                    struct pst_device_memory *mem, void (*work)(void *ctx),
                    void *ctx)
 {
@@ -108,29 +110,48 @@ static void record(struct pst_recording *made, struct pst_step *step,
         (void)snprintf(all->why, sizeof(all->why), "%s", why);
 }
 
-/* Begins anew if the caller lends inputs at other addresses than before. */
-static void check_lent(struct pst_recording *made,
-                       struct pst_device_memory *mem)
+/* Returns to the state before the first step. */
+static void forget(struct pst_recorded_work *made,
+                   struct pst_device_memory *mem)
 {
-    const size_t bytes = made->n_lent * sizeof(*made->lent);
-
-    if (bytes == 0 || memcmp(made->had, made->lent, bytes) == 0)
-        return;
-    memcpy(made->had, made->lent, bytes);
-    if (made->state == PST_RECORDING_REFUSED)
-        return;
     if (made->handle != NULL)
         mem->device->recorder->free(mem, made->handle);
-    made->handle = NULL;
-    made->nodes = 0;
-    made->state = PST_RECORDING_NEW;
+    *made = (struct pst_recorded_work){.at = made->at};
 }
 
-void pst_recording_run(struct pst_recording *made, struct pst_step *step,
+/* Returns the recording for the inputs that are lent now; a new one takes the
+ * place of the one that was used least recently. */
+static struct pst_recorded_work *find_work(struct pst_recording *of,
+                                           struct pst_device_memory *mem)
+{
+    const size_t bytes = of->n_lent * sizeof(*of->lent);
+    struct pst_recorded_work *oldest = &of->made[0];
+
+    of->uses++;
+    if (bytes == 0)
+        return oldest;
+    for (unsigned k = 0; k < PST_RECORDED_SETS; k++) {
+        struct pst_recorded_work *made = &of->made[k];
+
+        if (made->used > 0 && memcmp(made->at, of->lent, bytes) == 0) {
+            made->used = of->uses;
+            return made;
+        }
+        if (made->used < oldest->used)
+            oldest = made;
+    }
+    forget(oldest, mem);
+    memcpy(oldest->at, of->lent, bytes);
+    oldest->used = of->uses;
+    return oldest;
+}
+
+void pst_recording_run(struct pst_recording *of, struct pst_step *step,
                        struct pst_device_memory *mem, void (*work)(void *ctx),
                        void *ctx)
 {
-    check_lent(made, mem);
+    struct pst_recorded_work *made = find_work(of, mem);
+
     if (made->state == PST_RECORDING_RAN)
         record(made, step, mem, work, ctx);
     if (made->state == PST_RECORDING_MADE)
@@ -141,16 +162,11 @@ void pst_recording_run(struct pst_recording *made, struct pst_step *step,
         made->state = PST_RECORDING_RAN;
 }
 
-static void free_recording(struct pst_recording *made,
+static void free_recording(struct pst_recording *of,
                            struct pst_device_memory *mem)
 {
-    if (made == NULL)
-        return;
-    if (made->handle != NULL)
-        mem->device->recorder->free(mem, made->handle);
-    made->handle = NULL;
-    made->nodes = 0;
-    made->state = PST_RECORDING_NEW;
+    for (unsigned k = 0; of != NULL && k < PST_RECORDED_SETS; k++)
+        forget(&of->made[k], mem);
 }
 
 void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,
@@ -164,6 +180,15 @@ void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,
     free_recording(&step->measure, mem);
 }
 
+/* Returns the nodes of the first recording that was made; 0: none was. */
+static uint64_t count_nodes(const struct pst_recording *of)
+{
+    for (unsigned k = 0; k < PST_RECORDED_SETS; k++)
+        if (of->made[k].state == PST_RECORDING_MADE)
+            return of->made[k].nodes;
+    return 0;
+}
+
 /* Returns the number of kernels and copies of the action; adds those that are
  * replayed to *replayed, and the nodes of their recordings to *nodes. */
 static unsigned count_action(const struct pst_rank_action *x,
@@ -172,13 +197,12 @@ static unsigned count_action(const struct pst_rank_action *x,
     unsigned all = 0;
 
     for (unsigned i = 0; i < x->n_instrs; i++) {
-        const struct pst_recording *made = x->instrs[i].recording;
+        const struct pst_recording *of = x->instrs[i].recording;
+        const uint64_t recorded = of != NULL ? count_nodes(of) : 0;
 
         all += count_work(&x->instrs[i]);
-        if (made == NULL || made->state != PST_RECORDING_MADE)
-            continue;
-        *nodes += made->nodes;
-        for (unsigned k = 0; k < made->n; k++)
+        *nodes += recorded;
+        for (unsigned k = 0; recorded > 0 && k < of->n; k++)
             *replayed += count_work(&x->instrs[i + k]);
     }
     return all;
@@ -188,9 +212,9 @@ void pst_recordings_count(const struct pst_actions *actions, unsigned n_stages,
                           const struct pst_step *step, struct pst_recorded *ret)
 {
     *ret = step->recorded;
-    ret->nodes = step->measure.nodes;
+    ret->nodes = count_nodes(&step->measure);
     for (unsigned i = 0; i < 2 * n_stages; i++)
-        ret->nodes += step->prepares[i].nodes;
+        ret->nodes += count_nodes(&step->prepares[i]);
     for (unsigned i = 0; i < actions->n; i++) {
         unsigned replayed = 0;
         const unsigned all =

@@ -6,8 +6,8 @@
  * actions, list P of programs, and the squares of gradients. Kernels on the
  * host, inputs, seeds and waits for other ranks are between them. Addresses are
  * the same in all steps of a rank, except those of inputs that the caller lends
- * (lend.h): a recording is made anew if they change. So are all numbers but the
- * step's. Exec
+ * (lend.h): for other ones there is another recording, for the last
+ * PST_RECORDED_SETS of them. All numbers but the step's are the same, too. Exec
  * thread, or the rank's own thread in a step.
  */
 #include "stages/device/device.h"
@@ -24,10 +24,10 @@ bool pst_recordings_bind(struct pst_rank_action *x,
 bool pst_recordings_init(struct pst_step *step, const struct pst_layout *layout,
                          unsigned n_stages, bool records,
                          struct pst_arena *heap) PST_MUST_CHECK;
-/* Enqueues what `work` does, the same in each step: it is called in the first
- * step, recorded in the second and replayed from then on. If the device cannot
- * record it, it is called in each step. */
-void pst_recording_run(struct pst_recording *made, struct pst_step *step,
+/* Enqueues what `work` does, the same in each step with the same inputs: it is
+ * called in the first step, recorded in the second and replayed from then on.
+ * If the device cannot record it, it is called in each step. */
+void pst_recording_run(struct pst_recording *of, struct pst_step *step,
                        struct pst_device_memory *mem, void (*work)(void *ctx),
                        void *ctx);
 /* Frees all recordings. */

@@ -373,6 +373,48 @@ static void views(const char *path)
     close_session(&r);
 }
 
+/* --- recordings ----------------------------------------------------------- */
+
+/* Inputs in `n` sets of arrays by turns: the third step with a set replays what
+ * the second has recorded, up to as many sets as an action has recordings. The
+ * losses are those without recordings. */
+static void replays(const char *path, unsigned n, bool has_place)
+{
+    const unsigned long *launches = driver_find("driver_graph_launches");
+    struct run r[2] = {{.path = path, .device = "cuda:0", .layout = DENSE},
+                       {.path = path,
+                        .device = "cuda:0",
+                        .layout = DENSE,
+                        .option = "no-graphs",
+                        .value = "yes"}};
+    static struct run sets[5];
+
+    open_session(&r[0]);
+    open_session(&r[1]);
+    for (unsigned k = 0; k < n; k++) {
+        sets[k] = r[0];
+        make_inputs(&sets[k], k);
+    }
+    for (unsigned k = 0; k < 4 * n; k++) {
+        const struct run *set = &sets[k % n];
+        struct penstock_step step[2] = {PENSTOCK_INIT(step[0]),
+                                        PENSTOCK_INIT(step[1])};
+        const unsigned long before = *launches;
+
+        good(penstock_train_step(r[0].session, set->list, set->n, &step[0],
+                                 &error));
+        /* One that sums the squares of gradients is not of an action. */
+        require(k < 2 * n || (*launches - before > 1) == has_place);
+        good(penstock_train_step(r[1].session, set->list, set->n, &step[1],
+                                 &error));
+        require(step[0].loss == step[1].loss);
+    }
+    for (unsigned k = 0; k < n; k++)
+        free_inputs(&sets[k]);
+    close_session(&r[0]);
+    close_session(&r[1]);
+}
+
 int main(int argc, char **argv)
 {
     require(argc == 4);
@@ -383,5 +425,7 @@ int main(int argc, char **argv)
     refusals(argv[1]);
     refuses_programs();
     views(argv[2]);
+    for (unsigned n = 1; n <= 5; n += 2)
+        replays(argv[1], n, n <= 4);
     return 0;
 }
