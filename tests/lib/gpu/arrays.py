@@ -11,6 +11,7 @@ import gc
 import math
 import os
 import sys
+import tempfile
 
 NAME, VERSIONED = b"dltensor", b"dltensor_versioned"
 USED, USED_VERSIONED = b"used_dltensor", b"used_dltensor_versioned"
@@ -154,6 +155,45 @@ def train(penstock, path, on_gpu):
     return seen
 
 
+def changes(penstock, path, on_gpu):
+    """Returns losses around steps in two calls with a gradient that is set, a
+    checkpoint, and a module that is replaced."""
+    folder, seen, arrays = os.path.dirname(path), [], []
+
+    def give(info, values):
+        if not on_gpu:
+            return array.array(FORMATS[info.dtype], values)
+        arrays.append(OnGpu(penstock, info, values))
+        return arrays[-1]
+
+    def step(call):
+        given = [give(i, [k % 8 for k in range(math.prod(i.shape))])
+                 for i in session.inputs]
+        seen.append(call(*given).loss)
+
+    with penstock.Model(os.path.join(folder, "order.pt2"), stages=2) as model, \
+            tempfile.TemporaryDirectory() as saved:
+        session = model.session(device="cuda:0,cuda:1", lr=.01, threads=1)
+        weight = session.parameters[0]
+        step(session.forward_backward)
+        session.set_gradient(weight.name, give(
+            weight, [k / 64 for k in range(math.prod(weight.shape))]), add=True)
+        seen.append(session.update().grad_norm)
+        session.save(saved)
+        step(session.train_step)
+        session.load(saved)
+        step(session.train_step)
+        assert seen[-1] == seen[-2]
+        session.swap("mid", os.path.join(folder, "order-more.pt2"), at_call=0)
+        for _ in range(3):
+            step(session.train_step)
+        session.set(weight.name, give(weight, [.5] * math.prod(weight.shape)))
+        step(session.train_step)
+    for one in arrays:
+        one.free()
+    return seen
+
+
 def views(penstock, path):
     """Tensors of view(): memory of the GPU, which only DLPack gives."""
     with penstock.Model(path) as model:
@@ -242,6 +282,7 @@ def main():
     cuda("cuInit", 0)
     before = bytes_free(0), bytes_free(1)
     assert train(penstock, path, True) == train(penstock, path, False)
+    assert changes(penstock, path, True) == changes(penstock, path, False)
     views(penstock, path)
     refusals(penstock, path)
     assert (bytes_free(0), bytes_free(1)) == before
