@@ -1,23 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_LIB_GPU_DRIVER_H
 #define PENSTOCK_TESTS_LIB_GPU_DRIVER_H
-/* Memory of GPUs, from the driver $PENSTOCK_LIBCUDA, for programs that use the
- * library; copies are enqueued in the default stream, and not waited for. */
+/* Memory of GPUs, from the driver $PENSTOCK_LIBCUDA or libcuda.so.1, for
+ * programs that use the library; copies are enqueued in the default stream, and
+ * not waited for. */
 #include "tests/lib/drive.h"
 
 #include <dlfcn.h>
 
-static inline void *driver_find(const char *symbol)
+/* Returns a function of the driver, or a variable of that of tests; NULL: it
+ * has none of that name. */
+static inline void *driver_look(const char *symbol)
 {
+    const char *path = getenv("PENSTOCK_LIBCUDA");
     static void *library;
-    void *found;
 
     if (library == NULL)
-        library = dlopen(getenv("PENSTOCK_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
+        library =
+            dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     require(library != NULL);
-    found = dlsym(library, symbol);
+    return dlsym(library, symbol);
+}
+
+static inline void *driver_find(const char *symbol)
+{
+    void *found = driver_look(symbol);
+
     require(found != NULL);
     return found;
+}
+
+/* True on the driver of tests, whose blocks of memory are known, and end where
+ * no other memory begins. */
+static inline bool driver_is_of_tests(void)
+{
+    return driver_look("driver_graph_launches") != NULL;
 }
 
 /* Calls a function of the driver by its type and name. */
@@ -27,6 +44,14 @@ static inline void *driver_find(const char *symbol)
                                                                                \
         require(fn(__VA_ARGS__) == 0);                                         \
     } while (0)
+
+static inline int gpu_count(void)
+{
+    int n;
+
+    driver_call(cuDeviceGetCount, (int *), &n);
+    return n;
+}
 
 /* Makes the GPU's context current in this thread; the library changes it. */
 static inline void gpu_enter(int gpu)
