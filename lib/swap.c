@@ -128,7 +128,9 @@ static enum pst_status make_plan(struct swap *x, const char *path,
     if (x->changed == NULL)
         return pst_diag_nomem(diag, sizeof(*x->changed));
     to = &x->changed->of;
-    status = pst_plan_model(before, read_start_value, x, &x->old, diag);
+    status = pst_plan_check_editable(before, diag);
+    if (status == PST_OK)
+        status = pst_plan_model(before, read_start_value, x, &x->old, diag);
     if (status == PST_OK)
         status =
             pstd_replace(before, x->old, &x->what, path, &x->replaced, diag);

@@ -135,6 +135,13 @@ enum pst_status pst_model_widen(struct pst_model *model,
     return keep_in(model, param, PST_F32, diag);
 }
 
+enum pst_status pst_model_keep_param_bf16(struct pst_model *model,
+                                          struct pst_value *param,
+                                          struct pst_diag *diag)
+{
+    return keep_in(model, param, PST_BF16, diag);
+}
+
 enum pst_status pst_model_keep_bf16(struct pst_model *model, unsigned *ret_n,
                                     struct pst_diag *diag)
 {

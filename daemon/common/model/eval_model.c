@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/common/model/eval_model.h"
 
+#include <string.h>
+
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 #include "stages/modules/lora/lora.h"
+#include "stages/modules/widen.h"
 
 #define TAG PST_TAG_DAEMON
 
@@ -37,12 +40,50 @@ static enum pst_status add_adapters(const struct pst_plan *plan,
     return status;
 }
 
+/* Returns the plan's parameter of which the model has another copy, under any
+ * of its names there; NULL: none. */
+static const struct pst_plan_param *find_param(const struct pst_plan *plan,
+                                               const struct pst_model *model,
+                                               const char *fqn)
+{
+    int i = pst_plan_find_param(plan, fqn);
+
+    for (size_t k = 0; k < model->ties.n && i < 0; k++) {
+        const struct pst_tie *tie = &model->ties.at[k];
+
+        if (strcmp(tie->fqn, fqn) != 0)
+            continue;
+        for (unsigned a = 0; a < tie->n_aliases && i < 0; a++)
+            i = pst_plan_find_param(plan, tie->aliases[a]);
+    }
+    return i >= 0 ? &plan->params.at[i] : NULL;
+}
+
+/* Keeps in bf16 what the plan trains in bf16 (--params bf16), since evaluations
+ * read the parameters of the training. */
+static enum pst_status keep_bf16(const struct pst_plan *plan,
+                                 struct pst_model *model, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < model->graph->params.n && status == PST_OK; i++) {
+        struct pst_value *v = model->graph->params.at[i];
+        const struct pst_plan_param *p = find_param(plan, model, v->fqn);
+
+        if (p != NULL && p->requires_grad && p->meta.dtype == PST_BF16 &&
+            v->meta.dtype == PST_F32)
+            status = pst_model_keep_param_bf16(model, v, diag);
+    }
+    return status;
+}
+
 enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
                                      pst_param_fn fn, void *ctx,
                                      struct pstd_eval_model *ret,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag)
 {
+    struct pst_model *model;
     enum pst_status status = pst_model_open_cast(
         path, pst_plan_root(plan)->autocast, &ret->file, diag);
 
@@ -51,10 +92,11 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
     /* The path is not used as the name, since it may differ between ranks. */
     ret->file->name = plan->name;
     status = add_adapters(plan, ret, diag);
+    model = ret->adapted != NULL ? ret->adapted : ret->file;
+    if (status == PST_OK)
+        status = keep_bf16(plan, model, diag);
     return status == PST_OK
-               ? pst_eval_cut_other(
-                     cut, plan, fn, ctx,
-                     ret->adapted != NULL ? ret->adapted : ret->file, diag)
+               ? pst_eval_cut_other(cut, plan, fn, ctx, model, diag)
                : status;
 }
 

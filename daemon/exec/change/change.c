@@ -161,7 +161,9 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
     enum pst_status status;
 
     x->before = from->plan;
-    status = pst_plan_model(from->plan, read_start, x, &x->old, diag);
+    status = pst_plan_check_editable(from->plan, diag);
+    if (status == PST_OK)
+        status = pst_plan_model(from->plan, read_start, x, &x->old, diag);
     if (status == PST_OK)
         status = edit_model(x, order, path, diag);
     if (status == PST_OK)

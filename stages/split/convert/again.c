@@ -261,20 +261,26 @@ const struct pst_plan_param *pst_plan_find_bf16(const struct pst_plan *plan)
     return NULL;
 }
 
+enum pst_status pst_plan_check_editable(const struct pst_plan *plan,
+                                        struct pst_diag *diag)
+{
+    const struct pst_plan_param *low = pst_plan_find_bf16(plan);
+
+    return low == NULL ? PST_OK
+                       : pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
+                                      "parameter '%s' is trained in bf16 "
+                                      "(--params bf16): such a model stays as "
+                                      "it was split",
+                                      low->fqn);
+}
+
 enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
                                void *ctx, struct pst_model **ret,
                                struct pst_diag *diag)
 {
     struct maker m = {.plan = plan, .fn = fn, .ctx = ctx, .diag = diag};
-    const struct pst_plan_param *low = pst_plan_find_bf16(plan);
-    enum pst_status status;
+    enum pst_status status = pst_model_new(&m.model, diag);
 
-    if (low != NULL)
-        return pst_diag_set(diag, PST_E_OPTIMIZER_DTYPE,
-                            "parameter '%s' is trained in bf16 (--params "
-                            "bf16): such a model stays as it was split",
-                            low->fqn);
-    status = pst_model_new(&m.model, diag);
     if (status != PST_OK)
         return status;
     status = make_model(&m);

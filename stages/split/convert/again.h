@@ -18,9 +18,13 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
                                void *ctx, struct pst_model **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Returns the first trained parameter that is bf16 (--params bf16); such a plan
- * cannot be turned back. NULL: there is none. */
+/* Returns the first trained parameter that is bf16 (--params bf16); NULL: there
+ * is none. */
 const struct pst_plan_param *pst_plan_find_bf16(const struct pst_plan *plan);
+/* PST_ERR_UNSUPPORTED: a trained parameter is bf16. Modules of such a plan are
+ * neither replaced nor frozen, and its tensors are neither set nor cast. */
+enum pst_status pst_plan_check_editable(const struct pst_plan *plan,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Cuts a model whose nodes have their stages, which are those of `like`, and
  * transmits the same parameters as `like`. loss: index in the model's outputs.

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests trained parameters in bf16 (--params bf16): dtypes of all that a run
 has, the rounding of updates, that cuts, replicas and restarts keep their bits,
-averages, their memory, that a training learns as with f32, and refusals.
+averages, evaluations within a run, served answers, their memory, that a
+training learns as with f32, and refusals.
 
 usage: bf16.py PENSTOCK BYTEGPT.pt2 TEXT
 """
@@ -102,6 +103,67 @@ def averages(t):
     t.run("half", "-n", "1", "-m", "3", "--ema", ".9", "--resume", steps=5)
 
 
+def eval_loss(b, plan, folder, *words):
+    return json.loads(b.said("eval", plan, "--checkpoint", folder, "--data",
+                             "short", "-m", "2", "--json", *words))["loss"]
+
+
+def evaluates(b):
+    """Checks that evaluations within a run, with the trained graph or another
+    export, have the loss that `eval` computes from the checkpoint."""
+    for name, *words in (("past",), ("past-other", "--eval-model", "gpt.pt2")):
+        said = b.said("run", "gpt.plan", "-n", "2", "--transport", "self", "-m",
+                      "2", "--data", "text", "--steps", "4", "--lr", ".002",
+                      "--checkpoint", name, "--eval-data", "short",
+                      "--eval-every", "2", "--keep-best", "--patience", "9",
+                      "--json", *words)
+        found = json.loads(said)["evaluations"][-1]
+        assert found["step"] == 4, found
+        assert found["loss"] == eval_loss(b, "gpt.plan", name), (name, found)
+        assert os.path.exists(b.path(name, "best"))
+
+
+def write_rows(b):
+    """Writes samples for the model that are text."""
+    with open(b.path("short"), "rb") as file:
+        text = file.read()
+
+    def tokens(at):
+        ids = array.array("q", list(text[at:at + 512]))
+        return ("I64", [4, 128], ids.tobytes())
+
+    tensor_file.save(b.path("rows.safetensors"),
+                     {"x": tokens(0), "y": tokens(1)})
+
+
+def served(b, *words):
+    """Serves the checkpoints of `averages`. Returns its answers."""
+    job = b.begin("serve", "gpt.plan", "-n", "2", "--transport", "self",
+                  "--threads", "1", "--checkpoint", "ema", "--job", "served",
+                  *words)
+    while "serving with" not in (line := job.stdout.readline()):
+        assert line, job.communicate()
+    b.call("ask", "rows.safetensors", "-o", "asked", "--job", "served")
+    b.call("stop", "--job", "served")
+    b.ended(job, code=None)
+    return tensor_file.load(b.path("asked"))[0]["1"]
+
+
+def infers(b, plan, *words):
+    b.call("infer", plan, "--data", "rows.safetensors", "-o", "outputs",
+           "--threads", "1", *words)
+    return tensor_file.load(b.path("outputs"))[0]["1"]
+
+
+def serves(b):
+    """Checks that a checkpoint is served as `infer` computes with it, also
+    with another export."""
+    write_rows(b)
+    want = infers(b, "gpt.plan", "--checkpoint", "ema")
+    assert served(b) == want
+    assert served(b, "--eval-model", "gpt.pt2") == want
+
+
 def memory(b):
     def of(plan, *words):
         ranks = json.loads(b.call("plan", plan, "--json", *words))["ranks"]
@@ -148,6 +210,9 @@ def refused(t):
     b.call("split", "gpt.pt2", "-o", "sent.plan", "--stages", "2", "--params",
            "bf16", "--transmit", "wte.weight")
     fails("only f32 is transmitted", "run", "sent.plan", "-n", "2", *run)
+    t.begin("job", "-n", "1")
+    fails("stays as it was split", "freeze", "h.0", "--job", "job")
+    b.call("stop", "--job", "job")
     b.call("weights", "f32", "-o", "f32.safetensors")
     b.call("split", "gpt.pt2", "-o", "from.plan", "--params", "bf16",
            "--weights", "f32.safetensors")
@@ -173,6 +238,8 @@ def main():
         dtypes(b, bits(t))
         rounds(b)
         averages(t)
+        evaluates(b)
+        serves(b)
         memory(b)
         learns(t)
         b.call("run", "f32.plan", "-n", "1", "--transport", "self", "-m", "2",
