@@ -219,6 +219,10 @@ struct pst_plan {
     struct pst_plan_given *given;
 };
 
+/* Reads the start value of plan->params[i], like pst_plan_read_param. */
+typedef enum pst_status (*pst_param_fn)(void *ctx, unsigned i, void *dst,
+                                        struct pst_diag *diag);
+
 /* Measured seconds of one microbatch, forward and backward. */
 struct pst_split_cost {
     /* a module path (all its nodes), one call of a module ("n@1"), or one

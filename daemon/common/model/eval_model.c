@@ -78,7 +78,7 @@ static enum pst_status keep_bf16(const struct pst_plan *plan,
 }
 
 enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
-                                     pst_param_fn fn, void *ctx,
+                                     bool averages, pst_param_fn fn, void *ctx,
                                      struct pstd_eval_model *ret,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag)
@@ -93,7 +93,7 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
     ret->file->name = plan->name;
     status = add_adapters(plan, ret, diag);
     model = ret->adapted != NULL ? ret->adapted : ret->file;
-    if (status == PST_OK)
+    if (status == PST_OK && !averages)
         status = keep_bf16(plan, model, diag);
     return status == PST_OK
                ? pst_eval_cut_other(cut, plan, fn, ctx, model, diag)

@@ -14,10 +14,10 @@ struct pstd_eval_model {
 };
 
 /* Reads the file and splits it like the plan; fn reads the values of the plan's
- * parameters. Borrows plan and ctx; the caller closes *ret after *cut, also
- * after an error. */
+ * parameters. averages: see struct pst_eval_options. Borrows plan and ctx; the
+ * caller closes *ret after *cut, also after an error. */
 enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
-                                     pst_param_fn fn, void *ctx,
+                                     bool averages, pst_param_fn fn, void *ctx,
                                      struct pstd_eval_model *ret,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -24,8 +24,8 @@ enum pst_status pstd_evaluator_read_start(void *ctx, unsigned i, void *dst,
 enum pst_status pstd_evaluator_cut(struct pstd_evaluator *e,
                                    struct pst_diag *diag)
 {
-    return pst_eval_cut_init(&e->cut, e->plan, pstd_evaluator_read_start, e,
-                             diag);
+    return pst_eval_cut_init(&e->cut, e->plan, false, pstd_evaluator_read_start,
+                             e, diag);
 }
 
 enum pst_status pstd_evaluator_options(struct pstd_evaluator *e,

@@ -124,8 +124,10 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
                                     struct pstctl_forward *f,
                                     struct pst_diag *diag)
 {
-    const struct pst_eval_options eval = {.keep = config->keep_random.at,
-                                          .n_keep = config->keep_random.n};
+    const struct pst_eval_options eval = {
+        .keep = config->keep_random.at,
+        .n_keep = config->keep_random.n,
+        .averages = config->checkpoint != NULL && config->use_ema};
     struct pst_exec_options options;
     enum pst_status status =
         pstd_plan_open(config->args[0], config, &f->p, diag);

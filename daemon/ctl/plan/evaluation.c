@@ -54,10 +54,10 @@ enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
     struct pst_str places = {0};
     enum pst_status status =
         config->eval_model != NULL
-            ? pstd_eval_model_open(config->eval_model, batch->plan, read_start,
-                                   batch->plan, &model, &cut, diag)
-            : pst_eval_cut_init(&cut, batch->plan, read_start, batch->plan,
-                                diag);
+            ? pstd_eval_model_open(config->eval_model, batch->plan, false,
+                                   read_start, batch->plan, &model, &cut, diag)
+            : pst_eval_cut_init(&cut, batch->plan, false, read_start,
+                                batch->plan, diag);
 
     pst_sched_print_place(sched, &places);
     other.plan = cut.plan;

@@ -30,9 +30,10 @@ static enum pst_status open_model(struct pstd_session *s,
         pstd_spread_file(s->w, s->config.eval_model, &e->file_of_model, diag);
 
     if (status == PST_OK)
-        status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
-                                      pstd_evaluator_read_start, &e->evaluator,
-                                      &e->model, &e->evaluator.cut, diag);
+        status =
+            pstd_eval_model_open(e->file_of_model.path, s->batch->plan, false,
+                                 pstd_evaluator_read_start, &e->evaluator,
+                                 &e->model, &e->evaluator.cut, diag);
     if (status == PST_OK)
         status = pstd_eval_model_batch(&s->config, &from, e->evaluator.cut.plan,
                                        &e->batch, diag);

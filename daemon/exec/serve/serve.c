@@ -80,8 +80,10 @@ static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
         pstd_spread_file(s->w, s->config->eval_model, &s->file, diag);
 
     if (status == PST_OK)
-        status = pstd_eval_model_open(s->file.path, s->of, read_start, s,
-                                      &s->model, &s->cut, diag);
+        status = pstd_eval_model_open(s->file.path, s->of,
+                                      s->config->checkpoint != NULL &&
+                                          s->config->use_ema,
+                                      read_start, s, &s->model, &s->cut, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "--eval-model %s", s->config->eval_model);
     return status;
@@ -97,7 +99,9 @@ static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
         if (status == PST_OK)
             status = open_model(s, diag);
     } else if (status == PST_OK) {
-        status = pst_eval_cut_init(&s->cut, s->of, read_start, s, diag);
+        status = pst_eval_cut_init(
+            &s->cut, s->of, s->config->checkpoint != NULL && s->config->use_ema,
+            read_start, s, diag);
     }
     if (status == PST_OK)
         status = pstd_refuse_ramp(s->config, "a served model", diag);

@@ -95,8 +95,8 @@ static const struct pst_safetensors_entry *find_entry(const struct loader *l,
     return e != NULL ? e : find_param(l, is_average ? other : name);
 }
 
-/* True if a parameter that is trained in bf16 is read from its average, or its
- * average, which begins as the parameter, from it. */
+/* True if the average of a parameter that is trained in bf16 begins as the
+ * parameter, or the parameter stands for an average that it does not have. */
 static bool is_converted(const struct loader *l,
                          const struct pst_safetensors_entry *e,
                          const struct pst_entry *entry)
@@ -105,8 +105,7 @@ static bool is_converted(const struct loader *l,
 
     as.dtype = entry->meta.dtype;
     return (l->averaged || pst_optim_is_average(entry->name)) &&
-           ((e->meta.dtype == PST_F32 && as.dtype == PST_BF16) ||
-            (e->meta.dtype == PST_BF16 && as.dtype == PST_F32)) &&
+           e->meta.dtype == PST_BF16 && as.dtype == PST_F32 &&
            entry->begin == 0 && entry->bytes == pst_meta_bytes(&as) &&
            pst_meta_same(&as, &entry->meta);
 }

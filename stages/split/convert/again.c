@@ -233,7 +233,7 @@ static enum pst_status fill_head(struct maker *m)
 static enum pst_status make_model(struct maker *m)
 {
     enum pst_status status =
-        pst_plan_join_as(m->plan, NULL, NULL, &m->joined, m->diag);
+        pst_plan_join_as(m->plan, NULL, NULL, false, &m->joined, m->diag);
 
     if (status != PST_OK)
         return status;

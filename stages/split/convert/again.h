@@ -8,10 +8,6 @@
  */
 #include "stages/split/plan.h"
 
-/* Reads the start value of plan->params[i], like pst_plan_read_param. */
-typedef enum pst_status (*pst_param_fn)(void *ctx, unsigned i, void *dst,
-                                        struct pst_diag *diag);
-
 /* Builds a model from a plan; every node has its stage. Borrows plan; *ret
  * reads values by fn and ctx, as long as it lives. */
 enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,

@@ -4,6 +4,7 @@
 #include "stages/ops/core/mode.h"
 #include "stages/split/convert/join.h"
 #include "stages/split/split.h"
+#include "stages/split/store/values.h"
 
 #include <fnmatch.h>
 #include <string.h>
@@ -197,7 +198,8 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
     e.used = pst_calloc(TAG, e.options->n_keep + 1, sizeof(*e.used));
     if (e.used == NULL)
         return pst_diag_nomem(diag, e.options->n_keep);
-    status = pst_plan_join_as(plan, eval_node, &e, &made, diag);
+    status =
+        pst_plan_join_as(plan, eval_node, &e, e.options->averages, &made, diag);
     if (status == PST_OK && e.functions.failed)
         status = pst_diag_nomem(diag, 0);
     if (status == PST_OK) {
@@ -237,14 +239,33 @@ static enum pst_status restore_stages(const struct pst_graph *from,
     return PST_OK;
 }
 
-enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
-                                  struct pst_plan *plan, pst_param_fn fn,
-                                  void *ctx, struct pst_diag *diag)
+/* Reads the value of a parameter of the evaluated plan. */
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
 {
-    enum pst_status status = pst_plan_eval(plan, NULL, &ret->joined, diag);
+    const struct pst_eval_cut *cut = ctx;
+    const enum pst_dtype dtype = cut->joined->params.at[i].meta.dtype;
 
+    return cut->like->params.at[i].meta.dtype == dtype
+               ? cut->read(cut->read_ctx, i, dst, diag)
+               : pst_param_read_as(cut->like, i, cut->read, cut->read_ctx,
+                                   dtype, dst, diag);
+}
+
+enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
+                                  struct pst_plan *plan, bool averages,
+                                  pst_param_fn fn, void *ctx,
+                                  struct pst_diag *diag)
+{
+    const struct pst_eval_options options = {.averages = averages};
+    enum pst_status status = pst_plan_eval(plan, &options, &ret->joined, diag);
+
+    ret->like = plan;
+    ret->read = fn;
+    ret->read_ctx = ctx;
     if (status == PST_OK)
-        status = pst_plan_model(ret->joined, fn, ctx, &ret->model, diag);
+        status =
+            pst_plan_model(ret->joined, read_start, ret, &ret->model, diag);
     if (status == PST_OK)
         status = restore_stages(ret->joined->stages.at[0].graph,
                                 ret->model->graph, diag);

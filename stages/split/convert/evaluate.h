@@ -22,6 +22,9 @@ struct pst_eval_options {
     /* fnmatch(3) patterns of modules; submodules match, too. */
     const char *const *keep;
     size_t n_keep;
+    /* The parameters will be averages (--use-ema), which are f32 also for those
+     * that are trained in bf16 (--params bf16). */
+    bool averages;
 };
 
 /*
@@ -39,7 +42,7 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
  * struct is valid and empty. It must not be moved. */
 struct pst_eval_cut {
     struct pst_plan *whole; /* set by pst_eval_cut_other, or NULL */
-    struct pst_plan *like;  /* set by pst_eval_cut_other; borrowed */
+    struct pst_plan *like;  /* the plan that is evaluated; borrowed */
     /* reads the values of `like`'s parameters, with read_ctx */
     pst_param_fn read;
     void *read_ctx;
@@ -51,17 +54,19 @@ struct pst_eval_cut {
 };
 
 /* Makes the evaluation plan. Parameters are numbered as in `plan`; fn reads
- * their values. plan and ctx are borrowed until *ret is released, also after an
- * error. PST_ERR_UNSUPPORTED: a stage has no nodes left in eval mode. */
+ * their values. averages: see struct pst_eval_options. plan and ctx are
+ * borrowed until *ret is released, also after an error. PST_ERR_UNSUPPORTED: a
+ * stage has no nodes left in eval mode. */
 enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
-                                  struct pst_plan *plan, pst_param_fn fn,
-                                  void *ctx,
+                                  struct pst_plan *plan, bool averages,
+                                  pst_param_fn fn, void *ctx,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /*
  * Makes the evaluation plan of another export of the model, such as one in eval
  * mode. Its parameters and buffers must have the names, shapes and dtypes of
  * the plan's; those that were cast since the run began are cast here, too
- * (attr/follow.h). Each node goes to the first stage that has its operands; fn
+ * (attr/follow.h). Parameters that the plan trains in bf16 may be f32 here, for
+ * averages. Each node goes to the first stage that has its operands; fn
  * reads the values of the plan's parameters. The loss is the output with the
  * same path as the plan's loss, or is added by the same loss function. The
  * error names tensors that the plan does not have, and models that use their

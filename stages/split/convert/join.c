@@ -2,6 +2,7 @@
 #include "stages/split/convert/join.h"
 
 #include "stages/graph/calls.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/replay.h"
 #include "stages/split/split.h"
 
@@ -23,6 +24,7 @@ struct joiner {
     struct PST_VEC(struct pst_stage_input) stage_inputs;
     pst_join_eval_fn eval; /* NULL: all nodes are copied as they are */
     void *ctx;
+    bool wide; /* parameters that are trained in bf16 become f32 */
     struct pst_diag *diag;
 };
 
@@ -64,12 +66,27 @@ static enum pst_status find_param(struct joiner *j,
     return PST_OK;
 }
 
+/* Returns the dtype of a parameter in the joined plan. */
+static enum pst_dtype joined_dtype(const struct joiner *j,
+                                   enum pst_value_kind kind, bool requires_grad,
+                                   enum pst_dtype dtype)
+{
+    return j->wide && kind == PST_VALUE_PARAM && requires_grad &&
+                   dtype == PST_BF16
+               ? PST_F32
+               : dtype;
+}
+
 static enum pst_status add_param(struct joiner *j,
                                  const struct pst_value *value,
                                  struct pst_value **ret)
 {
-    struct pst_value *copy = pst_graph_add_value(
-        j->graph, value->kind, value->name, value->fqn, &value->meta);
+    struct pst_meta meta = value->meta;
+    struct pst_value *copy;
+
+    meta.dtype = joined_dtype(j, value->kind, value->requires_grad, meta.dtype);
+    copy = pst_graph_add_value(j->graph, value->kind, value->name, value->fqn,
+                               &meta);
 
     if (copy == NULL)
         return no_memory(j);
@@ -146,6 +163,18 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
     return status;
 }
 
+/* True for a reader's conversion of a parameter to the dtype that it has in the
+ * joined plan: its result is the parameter there. */
+static bool is_dropped(const struct joiner *j, const struct pst_node *node)
+{
+    const struct pst_value *v =
+        j->wide && node->op == &pst_op__to_copy ? node->args[0].value : NULL;
+
+    return v != NULL && v->meta.dtype != node->outs[0]->meta.dtype &&
+           joined_dtype(j, v->kind, v->requires_grad, v->meta.dtype) ==
+               node->outs[0]->meta.dtype;
+}
+
 static enum pst_status join_stage(struct joiner *j, unsigned stage)
 {
     const struct pst_graph *graph = j->from->stages.at[stage].graph;
@@ -163,6 +192,11 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
         const size_t before = j->graph->nodes.n;
 
+        if (is_dropped(j, graph->nodes.at[i])) {
+            replay.map[graph->nodes.at[i]->outs[0]->id] =
+                replay.map[graph->nodes.at[i]->args[0].value->id];
+            continue;
+        }
         replay.eval = j->eval != NULL && j->eval(j->ctx, graph->nodes.at[i]);
         status = pst_replay_node(&replay, graph->nodes.at[i]);
         for (size_t k = before; k < j->graph->nodes.n; k++)
@@ -258,7 +292,8 @@ static enum pst_status join_head(struct joiner *j)
     to->loss = from->loss;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
     memcpy(to->identity, from->identity, sizeof(to->identity));
-    snprintf(text, sizeof(text), "joined %s", from->digest);
+    snprintf(text, sizeof(text), "joined %s%s", j->wide ? "wide " : "",
+             from->digest);
     pst_digest(text, strlen(text), to->digest);
     to->name = pst_arena_strdup(&to->arena, from->name);
     if (to->name == NULL)
@@ -288,6 +323,8 @@ static enum pst_status join_params(struct joiner *j)
     for (size_t i = 0; i < j->from->params.n; i++) {
         struct pst_plan_param param = j->from->params.at[i];
 
+        param.meta.dtype =
+            joined_dtype(j, param.kind, param.requires_grad, param.meta.dtype);
         param.stages = pst_arena_calloc(&j->to->arena, 1, sizeof(unsigned));
         param.n_stages = j->params[i] != NULL ? 1 : 0;
         param.owner_stage = 0;
@@ -345,10 +382,11 @@ static enum pst_status join_all(struct joiner *j)
 }
 
 enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
-                                 void *ctx, struct pst_plan **ret,
+                                 void *ctx, bool wide, struct pst_plan **ret,
                                  struct pst_diag *diag)
 {
-    struct joiner j = {.from = plan, .eval = eval, .ctx = ctx, .diag = diag};
+    struct joiner j = {
+        .from = plan, .eval = eval, .ctx = ctx, .wide = wide, .diag = diag};
     enum pst_status status = pst_plan_new(&j.to, diag);
 
     if (status != PST_OK)
@@ -371,7 +409,8 @@ enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
 {
     struct pst_plan *joined;
     size_t trained;
-    enum pst_status status = pst_plan_join_as(plan, NULL, NULL, &joined, diag);
+    enum pst_status status =
+        pst_plan_join_as(plan, NULL, NULL, false, &joined, diag);
 
     if (status != PST_OK)
         return status;

@@ -7,6 +7,7 @@
 #include "stages/graph/schema.h"
 #include "stages/ops/core/op.h"
 #include "stages/split/split.h"
+#include "stages/split/store/values.h"
 
 #define TAG PST_TAG_PLAN
 
@@ -57,6 +58,18 @@ static enum pst_status check_model(const struct pst_model *model,
                               s.missing);
 }
 
+/* True if the evaluation model takes the f32 average of a parameter that the
+ * plan trains in bf16; p is the model's, q the plan's. */
+static bool is_average(const struct pst_plan_param *q,
+                       const struct pst_plan_param *p)
+{
+    struct pst_meta meta = q->meta;
+
+    meta.dtype = PST_F32;
+    return q->requires_grad && q->meta.dtype == PST_BF16 &&
+           pst_meta_same(&meta, &p->meta);
+}
+
 /* Checks that names, dtypes and shapes of the state are those of the plan, but
  * for dtypes that follow the plan's; constants are not compared, since each
  * export has its own. */
@@ -80,7 +93,7 @@ static enum pst_status check_names(const struct pst_plan *whole,
                                 "the model that is trained does not read",
                                 p->fqn);
         if (!pst_meta_same(&q->meta, &p->meta) &&
-            pst_cast_like(like, p) == NULL)
+            pst_cast_like(like, p) == NULL && !is_average(q, p))
             return pst_diag_set(diag, PST_E_EVAL_MODEL,
                                 "\"%.200s\" is %s in the evaluation model, and "
                                 "%s in the model that is trained",
@@ -88,25 +101,6 @@ static enum pst_status check_names(const struct pst_plan *whole,
                                 pst_meta_text(&q->meta, there));
     }
     return PST_OK;
-}
-
-/* Reads the value of the plan's parameter k, which was cast, as the dtype that
- * the file has. */
-static enum pst_status read_cast(const struct pst_eval_cut *cut, unsigned k,
-                                 enum pst_dtype dtype, void *dst,
-                                 struct pst_diag *diag)
-{
-    const struct pst_meta *meta = &cut->like->params.at[k].meta;
-    const size_t bytes = PST_MAX(pst_meta_bytes(meta), (size_t)1);
-    void *now = pst_alloc(TAG, bytes);
-    enum pst_status status = now != NULL
-                                 ? cut->read(cut->read_ctx, k, now, diag)
-                                 : pst_diag_nomem(diag, bytes);
-
-    for (int64_t i = 0; status == PST_OK && i < pst_meta_numel(meta); i++)
-        pst_store_f64(dtype, dst, i, pst_load_f64(meta->dtype, now, i));
-    pst_free(now);
-    return status;
 }
 
 /* Reads the values of the plan's parameters, and constants from the file. */
@@ -119,8 +113,10 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 
     if (k >= 0 && pst_meta_same(&cut->like->params.at[k].meta, &p->meta))
         return cut->read(cut->read_ctx, (unsigned)k, dst, diag);
-    if (k >= 0 && pst_cast_like(cut->like, p) != NULL)
-        return read_cast(cut, (unsigned)k, p->meta.dtype, dst, diag);
+    if (k >= 0 && (pst_cast_like(cut->like, p) != NULL ||
+                   is_average(&cut->like->params.at[k], p)))
+        return pst_param_read_as(cut->like, (unsigned)k, cut->read,
+                                 cut->read_ctx, p->meta.dtype, dst, diag);
     return pst_plan_read_param(cut->whole, i, dst, diag);
 }
 

@@ -355,11 +355,38 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
                             : status;
 }
 
+enum pst_status pst_param_read_as(const struct pst_plan *plan, unsigned i,
+                                  pst_param_fn fn, void *ctx,
+                                  enum pst_dtype dtype, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pst_meta *meta = &plan->params.at[i].meta;
+    const size_t bytes = PST_MAX(pst_meta_bytes(meta), (size_t)1);
+    void *now = pst_alloc(TAG, bytes);
+    enum pst_status status =
+        now != NULL ? fn(ctx, i, now, diag) : pst_diag_nomem(diag, bytes);
+
+    for (int64_t k = 0; status == PST_OK && k < pst_meta_numel(meta); k++)
+        pst_store_f64(dtype, dst, k, pst_load_f64(meta->dtype, now, k));
+    pst_free(now);
+    return status;
+}
+
+static enum pst_status read_parent(void *ctx, unsigned i, void *dst,
+                                   struct pst_diag *diag)
+{
+    return pst_plan_read_param(ctx, i, dst, diag);
+}
+
 enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
                                     void *dst, struct pst_diag *diag)
 {
     const struct pst_plan_param *param = &plan->params.at[i];
 
+    if (plan->parent != NULL &&
+        plan->parent->params.at[i].meta.dtype != param->meta.dtype)
+        return pst_param_read_as(plan->parent, i, read_parent, plan->parent,
+                                 param->meta.dtype, dst, diag);
     if (plan->parent != NULL)
         return pst_plan_read_param(plan->parent, i, dst, diag);
     if (plan->read != NULL)

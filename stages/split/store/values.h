@@ -66,5 +66,11 @@ bool pst_plan_reads_parts(const struct pst_plan *plan, unsigned i);
 enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
                                    size_t begin, size_t bytes, void *dst,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Reads params[i] of the plan by fn and ctx, and converts it to another
+ * floating-point dtype. dst: contiguous. */
+enum pst_status pst_param_read_as(const struct pst_plan *plan, unsigned i,
+                                  pst_param_fn fn, void *ctx,
+                                  enum pst_dtype dtype, void *dst,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

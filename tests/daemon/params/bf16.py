@@ -164,6 +164,29 @@ def serves(b):
     assert served(b, "--eval-model", "gpt.pt2") == want
 
 
+def evaluates_averages(b):
+    """Checks that all commands evaluate averages as they were saved, in f32:
+    like an f32 plan that begins with them."""
+    b.call("weights", "ema", "--use-ema", "-o", "ema.safetensors")
+    for name, *words in (("of",), ("of-cast", "--autocast", "bf16")):
+        words = ["gpt.pt2", *words]
+        b.call("split", *words, "-o", name + ".plan", "--weights",
+               "ema.safetensors")
+        b.call("split", *words, "-o", name + "-low.plan", "--stages", "2",
+               "--params", "bf16")
+        want = json.loads(b.said("eval", name + ".plan", "--data", "short",
+                                 "-m", "2", "--json"))["loss"]
+        more = [] if name == "of" else ["--other-model"]
+        for plan in [name + "-low.plan"], [*words, "--params", "bf16"]:
+            assert eval_loss(b, *plan[:1], "ema", *plan[1:], "--use-ema",
+                             *more) == want, plan
+    want = infers(b, "of.plan")
+    averages = "--checkpoint", "ema", "--use-ema"
+    assert infers(b, "gpt.plan", *averages) == want
+    assert served(b, "--use-ema") == want
+    assert served(b, "--use-ema", "--eval-model", "gpt.pt2") == want
+
+
 def memory(b):
     def of(plan, *words):
         ranks = json.loads(b.call("plan", plan, "--json", *words))["ranks"]
@@ -240,6 +263,7 @@ def main():
         averages(t)
         evaluates(b)
         serves(b)
+        evaluates_averages(b)
         memory(b)
         learns(t)
         b.call("run", "f32.plan", "-n", "1", "--transport", "self", "-m", "2",
