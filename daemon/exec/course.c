@@ -11,6 +11,7 @@
 #include "daemon/exec/session.h"
 #include "stages/base/host/cpu.h"
 #include "stages/ops/plugin/plugin.h"
+#include "stages/ops/rates/rates.h"
 
 #define MAX_VALUE 80 /* in bytes; a longer value is stored as a hash */
 
@@ -123,6 +124,34 @@ static void add_machine(struct pst_str *course)
     pst_str_fini(&text);
 }
 
+/* True if kernels of the CPU may multiply bf16 operands: by --dtype or
+ * --autocast, or because the model was exported in bf16. */
+static bool multiplies_bf16(const struct pstd_session *s)
+{
+    const struct pst_plan *plan = s->w->plan;
+
+    if (strcmp(s->options.device->name, "cuda") == 0)
+        return false;
+    for (size_t k = 0; k < plan->stages.n; k++) {
+        const struct pst_graph *graph = plan->stages.at[k].graph;
+
+        for (size_t i = 0; i < graph->values.n; i++)
+            if (graph->values.at[i]->meta.dtype == PST_BF16 &&
+                !pst_value_is_state(graph->values.at[i]))
+                return true;
+    }
+    return s->options.bf16;
+}
+
+/* Adds the choice between bf16 instructions and f32 matmuls of the rounded
+ * operands, which follows from measured rates, and changes the last bits. */
+static void add_choice(struct pstd_session *s)
+{
+    if (multiplies_bf16(s))
+        add_setting(&s->course, "instructions of bf16 matmuls",
+                    pst_rates_use_bf16() ? "bf16" : "f32");
+}
+
 /* Adds the plugins that the plan's operators come from. */
 static void add_plugins(struct pst_str *course, const struct pst_plan *plan)
 {
@@ -215,6 +244,7 @@ void pstd_course_make(struct pstd_session *s)
         add_data(ret, "--eval-model", config->eval_model);
     add_plugins(ret, s->w->plan);
     add_machine(ret);
+    add_choice(s);
     if (config->eval_data != NULL)
         make_evals_of(s);
     if (s->set.n > 0)

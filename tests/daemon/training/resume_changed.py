@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs that resume with another number of samples per step, with another
-export of the model, or within the decay of the learning rate.
+export of the model, within the decay of the learning rate, or with other rates
+of matmuls.
 
 usage: resume_changed.py PENSTOCK TINY.pt2
 """
 import glob
 import json
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -150,6 +152,30 @@ def decays(b):
         "and is cosine now" in said, said
 
 
+def rates(b):
+    """Checks that a resume reports other instructions of bf16 matmuls, which
+    rates in a file choose, in a run that has such matmuls."""
+    b.env["XDG_CACHE_HOME"] = b.path("cache")
+    has_bf16 = ", bf16 " in b.call("calibrate")
+    path = b.path("cache", "penstock", "rates")
+    with open(path, encoding="utf-8") as file:
+        kept = file.read()
+
+    def said(step, dtype, rate, *words):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(re.sub(r" bf16=\S+", f" bf16={rate}", kept))
+        return b.run(step, "--dtype", dtype, *words, folder="of-" + dtype)
+
+    for dtype in "bf16", "f32":
+        said(2, dtype, 1e15)
+        assert "instructions" not in said(3, dtype, 1e15, "--resume")
+        text = said(4, dtype, 1e7, "--resume")
+        assert ("instructions of bf16 matmuls was bf16 in the run that saved "
+                "this checkpoint, and is f32 now: numbers may differ in their "
+                "last bits" in text) == (has_bf16 and dtype == "bf16"), text
+        assert "instructions" not in said(5, dtype, 1e7, "--resume")
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
@@ -158,6 +184,7 @@ def main():
         other_steps(b)
         other_exports(b)
         decays(b)
+        rates(b)
     print("ok")
 
 
