@@ -81,7 +81,7 @@ static inline enum pst_status save(uint64_t step, int64_t n, float value,
 {
     const struct pst_checkpoint_info info = {step, UINT64_MAX - 1, DIGEST,
                                              "adamw"};
-    struct pst_checkpoint_shard shards[2];
+    struct pst_checkpoint_shard shards[2] = {0};
     enum pst_status status;
 
     status = save_shard(step, 0, n, value, &shards[0]);

@@ -163,7 +163,7 @@ static void full_disk_keeps_the_previous_one(void **state)
 static void promises_only_what_is_there(void **state)
 {
     const struct pst_checkpoint_info info = {5, 0, DIGEST, "sgd"};
-    struct pst_checkpoint_shard shards[2];
+    struct pst_checkpoint_shard shards[2] = {0};
 
     (void)state;
     assert_ok(save_shard(5, 0, 8, 1, &shards[0]), &diag);

@@ -41,7 +41,7 @@ static void keeps_the_newest_good(void **state)
 static void bad_saves_prune_nothing_good(void **state)
 {
     const struct pst_checkpoint_info info = {2, 0, DIGEST, "adamw"};
-    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint_shard shard = {0};
 
     (void)state;
     assert_ok(save(1, 8, 1, 1), &diag);
@@ -64,7 +64,7 @@ static enum pst_status change_behind(uint64_t changes, bool bad)
 {
     const struct pst_checkpoint_info info = {
         .step = 1, .model_digest = DIGEST, .bad = bad, .changes = changes};
-    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint_shard shard = {0};
     enum pst_status status;
 
     assert_ok(save_shard(1, 0, 8, 1, &shard), &diag);
@@ -112,7 +112,7 @@ static void keeps_what_the_run_was_told(void **state)
         .model_digest = DIGEST,
         .options = "--lr=0.1\n--chunk=x=0,\"y\"=1\n--bad=\xff\n--none=\n"
                    "--cut=1"};
-    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint_shard shard = {0};
     struct pst_checkpoint *ckpt;
 
     (void)state;
@@ -326,7 +326,7 @@ static void lives_with_unreadable_folders(void **state)
 static void keeps_what_lost_its_manifest(void **state)
 {
     struct pst_checkpoint_former former;
-    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint_shard shard = {0};
     struct pst_str notes = {0};
 
     (void)state;

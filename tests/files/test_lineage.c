@@ -82,7 +82,7 @@ static void save_course(uint64_t step, uint64_t course)
                                              .model_digest = DIGEST,
                                              .optimizer = "adamw",
                                              .course = course};
-    struct pst_checkpoint_shard shard;
+    struct pst_checkpoint_shard shard = {0};
 
     assert_ok(save_shard(step, 0, 8, 1, &shard), &diag);
     assert_ok(pst_checkpoint_commit("ck", &info, NULL, &shard, 1, 0, &diag),
