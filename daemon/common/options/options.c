@@ -152,7 +152,8 @@ static const struct pstd_option rows[] = {
          "keep the logits of a language model whole, and their gradient, "
          "instead of computing the loss and the gradients of the last linear "
          "layer by chunks of rows"),
-    TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
+    TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW,
+         "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
          "rmsprop, adagrad, adadelta, lamb, muon, adafactor, schedulefree"),
     REAL(lr, "lr", S_STEP, NULL, 0, BIG,
@@ -199,14 +200,16 @@ static const struct pstd_option rows[] = {
          "weight decay: adamw, lion, muon and adafactor shrink parameters by "
          "it; lamb and schedulefree add it to the direction; sgd, adam, "
          "adamax, rmsprop, adagrad and adadelta add it to the gradient"),
-    ROW(group, "group", 0, RULES, S_STEP | PSTD_OPT_PLAN, NULL, 0, 0, "RULE",
+    ROW(group, "group", 0, RULES, S_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW, NULL,
+        0, 0, "RULE",
         "options of the optimizer for some parameters: "
         "TERM[,TERM...]:OPTION=VALUE[,...], where all terms must hold: a glob "
         "for the parameter or a module, ndim<2, type=GLOB, norms, biases, "
         "embeddings, last-matrix, others (what muon leaves to adamw), or "
         "TERM|TERM; options: lr, weight-decay, beta1, ..., "
         "optimizer; repeatable, later rules win (docs/optimizers.md)"),
-    TEXT(no_decay, "no-decay", S_STEP | PSTD_OPT_PLAN, NULL, "TERM,...",
+    TEXT(no_decay, "no-decay", S_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW, NULL,
+         "TERM,...",
          "parameters without weight decay, for instance "
          "norms,biases,embeddings: those for which any term holds"),
     REAL(clip_norm, "clip-norm", S_STEP, "0", 0, BIG,

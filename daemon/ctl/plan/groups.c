@@ -40,8 +40,6 @@ static void print_group(const struct pst_groups *groups,
 void pstctl_groups_print(const struct pst_groups *groups,
                          const struct pst_plan *plan)
 {
-    if (groups->all.n < 2)
-        return;
     pstctl_printf(stdout, "parameters     elements  optimizer        lr  "
                           "weight decay  rules: names\n");
     for (size_t k = 0; k < groups->all.n; k++)

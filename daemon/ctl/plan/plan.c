@@ -510,7 +510,8 @@ static enum pst_status run_plan(const struct pstd_config *config,
         print_stash(&f);
         print_evaluation(&f);
         pstctl_hosted_print(f.hosted, f.ranks);
-        pstctl_groups_print(&f.groups, f.plan);
+        if (f.groups.all.n > 1)
+            pstctl_groups_print(&f.groups, f.plan);
         print_times(&f);
         print_candidates(f.sched);
         print_choices(&f);

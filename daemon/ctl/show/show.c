@@ -5,6 +5,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/passes.h"
+#include "daemon/ctl/plan/groups.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/show/tree.h"
 
@@ -138,6 +139,15 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
     return status;
 }
 
+/* Returns the option that asks for groups of parameters; NULL: none. */
+static const char *groups_option(const struct pstd_config *config)
+{
+    return PSTD_GIVEN(config, group)       ? "group"
+           : config->no_decay != NULL      ? "no-decay"
+           : PSTD_GIVEN(config, optimizer) ? "optimizer"
+                                           : NULL;
+}
+
 /* Returns the option that requests something that cannot be drawn as a picture;
  * NULL: there is none, and the whole plan is shown. */
 static const char *find_undrawable(const struct pstd_config *config)
@@ -148,7 +158,7 @@ static const char *find_undrawable(const struct pstd_config *config)
            : config->modules           ? "modules"
            : config->kernels           ? "kernels"
            : PSTD_GIVEN(config, stage) ? "stage"
-                                       : NULL;
+                                       : groups_option(config);
 }
 
 static enum pst_status draw_plan(const struct pst_plan *plan,
@@ -197,6 +207,29 @@ static enum pst_status show_call(const struct pstd_config *config,
     }
     pst_str_fini(&text);
     pstctl_tree_close(&t);
+    return status;
+}
+
+/* Shows which parameters are in which group of the optimizer. */
+static enum pst_status show_groups(const struct pst_plan *plan,
+                                   const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    struct pst_exec_options options;
+    struct pst_groups groups = {0};
+    enum pst_status status = pstd_exec_options(config, (unsigned)plan->stages.n,
+                                               plan->loss >= 0, &options, diag);
+
+    if (status == PST_OK && options.optim.row == NULL)
+        status = pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                              "--optimizer none has no groups of parameters");
+    if (status == PST_OK)
+        status = pst_groups_make(&groups, plan, &options, diag);
+    if (status == PST_OK && config->json)
+        status = pstctl_json_print(pstctl_groups_json(&groups, plan), diag);
+    else if (status == PST_OK)
+        pstctl_groups_print(&groups, plan);
+    pst_groups_fini(&groups);
     return status;
 }
 
@@ -255,6 +288,8 @@ static enum pst_status run_show(const struct pstd_config *config,
         status = show_kernels(p.plan, config, diag);
     else if (PSTD_GIVEN(config, stage))
         status = show_stage(p.plan, config, diag);
+    else if (groups_option(config) != NULL)
+        status = show_groups(p.plan, config, diag);
     else if (strcmp(config->format, "text") != 0)
         status = draw_plan(p.plan, config, diag);
     else if (pstd_model(&p) != NULL && !PSTD_GIVEN(config, format) &&
@@ -275,6 +310,8 @@ const struct pstctl_command pstctl_show = {
     "print the graph of a model, or the stages of a plan",
     "Without options: of a model its graph, of a plan its stages and what they "
     "send\n"
-    "to each other.",
+    "to each other. With --group, --no-decay or --optimizer: which parameters "
+    "are in\n"
+    "which group.",
     run_show,
     true};

@@ -49,6 +49,10 @@ def members(b):
         assert want and got[term + ":lr=.5"]["names"] == want, (term, got)
         assert got[term + ":lr=.5"]["lr"] == .5
         assert sorted(got[""]["names"] + want) == sorted(names)
+    shown = b.said("show", "gpt.plan", "--group", "biases:lr=.5", "--json")
+    assert json.loads(shown) == list(
+        groups(b, "--group", "biases:lr=.5").values())
+    assert " 0.5  " in b.said("show", "gpt.plan", "--group", "biases:lr=.5")
     two = groups(b, "--group", "ndim<2:weight-decay=0")
     other = groups(b, "--group", "ndim>=2:lr=.1")
     assert two["ndim<2:weight-decay=0"]["names"] == other[""]["names"]
