@@ -48,7 +48,10 @@ def swap_often(b):
     """Swaps modules many times, one swap right after the other."""
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
+    # Steps of a few microseconds would only take the processor from others.
+    b.env["PENSTOCK_FAULT"] = "step:1+:2"
     run = b.train("many", "--log-dir", "log", steps=100000 * STEPS)
+    del b.env["PENSTOCK_FAULT"]
     b.ask("resume")
     pids = [p for p in daemons(b) if rank_of(p) is not None]
     assert len(pids) == 3, pids
@@ -150,7 +153,9 @@ def just_after(b, rng):
 
 
 def behind_a_checkpoint(b, rng):
+    b.env["PENSTOCK_FAULT"] = "step:1+:2"
     k = Killed(b, "behind", steps=1000 * STEPS)
+    del b.env["PENSTOCK_FAULT"]
     swapped = json.loads(b.swap("n", "u06", "--json"))["step"]
     b.ask("resume")
     while json.loads(b.ask("status", "--json"))["checkpoint_step"] <= swapped:
