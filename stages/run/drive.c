@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "stages/base/checked.h"
@@ -28,8 +29,9 @@
  * processor to others, and a message after a long wait is seen at most .4 % of
  * that wait later. */
 #define NAP_SHARE 256
-#define NAP_MIN   100e-6 /* seconds; timers are late by about 50e-6 */
+#define NAP_MIN   10e-6 /* seconds */
 #define NAP_MAX   200e-6
+#define NAP_SLACK 1000ul /* ns by which timers may be late; usually 50 000 */
 
 /* --- construction --------------------------------------------------------- */
 
@@ -257,8 +259,9 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 /* Rounds without progress. */
 struct idleness {
     unsigned rounds;
-    double since; /* time of the first reading of the clock; 0: none yet */
-    double nap;   /* seconds */
+    double since;     /* time of the first reading of the clock; 0: none yet */
+    double nap;       /* seconds */
+    bool is_punctual; /* the thread's timers have NAP_SLACK */
 };
 
 /* Ends a round without progress. */
@@ -276,10 +279,14 @@ static enum pst_status wait_a_while(struct pst_engine *engine,
             idle->since = now;
         idle->nap = PST_MIN((now - idle->since) / NAP_SHARE, NAP_MAX);
     }
-    if (idle->nap >= NAP_MIN)
+    if (idle->nap >= NAP_MIN) {
+        if (!idle->is_punctual)
+            (void)prctl(PR_SET_TIMERSLACK, NAP_SLACK, 0, 0, 0);
+        idle->is_punctual = true;
         (void)usleep((useconds_t)(idle->nap * 1e6));
-    else if (idle->rounds > 100)
+    } else if (idle->rounds > 100) {
         sched_yield();
+    }
     return PST_OK;
 }
 
