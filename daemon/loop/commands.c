@@ -33,12 +33,16 @@ static enum pst_status handle_take_trace(struct pstd_call *call)
     return PST_OK;
 }
 
-/* Handles Watch: sends the reply before the first event. */
+/* Handles Watch: sends the reply before the first event. A client that comes
+ * after the end of the job gets the event that says so, since it would take the
+ * end of the connection for a death. */
 static enum pst_status handle_watch(struct pstd_call *call)
 {
+    const uint64_t from = call->request->watch->from;
+
     pstd_call_accept(call, &call->diag, call->d->history.seq,
                      call->d->known.run);
-    pstd_client_watch(call->client, call->request->watch->from);
+    pstd_client_watch(call->client, from == 0 ? call->d->over : from);
     return PST_AGAIN;
 }
 

@@ -79,6 +79,7 @@ struct pstd_daemon {
     bool started;            /* START has arrived: the rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
     uint64_t start_ms, ticks;
+    uint64_t over; /* number of the job's last event, `stopped`; 0: it runs */
     /* With --stay. to_resume: an interrupted run is to be continued, and has
      * not begun yet. delayed: how many starts of it failed for a temporary
      * reason. wait_s: seconds until the next start; 0: none is planned. */

@@ -452,6 +452,7 @@ static void on_done(void *ctx)
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);
+    d->over = d->history.seq;
     d->ticks = 0;
     (void)uv_timer_start(&d->tick, on_linger, 0, LINGER_TICK_MS);
 }

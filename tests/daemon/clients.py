@@ -150,8 +150,33 @@ def check_names(job):
         done = job.check(*job.args, "--job", "hand", code=75)
         assert f"process {daemon.pid} of user" in done.stderr, done
         job.check("status", "--job", "hand")
-        job.check("stop", "--job", "hand")
+        # Two requests to stop: the second finds a job that has ended, and that
+        # the first keeps for a while.
+        with subprocess.Popen([job.penstock, "watch", "--job", "hand"],
+                              cwd=job.folder, env=job.env,
+                              stdout=subprocess.PIPE, text=True) as watch:
+            job.check("stop", "--no-wait", "--job", "hand")
+            for line in watch.stdout:
+                if " stopped " in line:
+                    break
+            said = job.call("stop", "--job", "hand")
+            assert said.returncode in (0, 69), said
         assert daemon.wait(PATIENCE) == 0
+
+
+def check_stuck(job):
+    """Checks that `stop` says why a job that a user has started fails before
+    its last save."""
+    env = dict(job.env, PENSTOCK_FAULT="step@3:60000")
+    with subprocess.Popen(
+            [job.penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
+             "-m", "2", "--job", "stuck", "--log-dir", "log-stuck",
+             "--watchdog", "2"], cwd=job.folder, env=env) as daemon:
+        job.await_log("stuck", "to=ready")
+        job.check("train", "--job", "stuck", "--data", "data.safetensors",
+                  "--steps", "9", "--checkpoint", "stuck", "--detach")
+        job.check("stop", "--job", "stuck", code=1, says="is stuck in step 3")
+        assert daemon.wait(PATIENCE) == 1
 
 
 def check_sleep(job):
@@ -373,8 +398,8 @@ def check_frozen(job):
 def main():
     penstock, penstockd, model = map(os.path.abspath, sys.argv[1:4])
     transport = sys.argv[4]
-    checks = [check_names, check_sleep, check_death, check_terminal,
-              check_signals, check_frozen]
+    checks = [check_names, check_stuck, check_sleep, check_death,
+              check_terminal, check_signals, check_frozen]
     if transport == "mpi":
         checks = [check_sleep, check_death, check_signals]
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:

@@ -29,12 +29,13 @@ struct ending {
     double gone;
     int lock;      /* of the owner, which records there how the job ended; -1 */
     bool reported; /* the ranks have said that they end */
-    struct pst_diag lost; /* failure that the run has reported at its end */
+    struct pst_diag lost;   /* failure that the run has reported at its end */
+    struct pst_diag failed; /* failure of the job that rank 0 has reported */
 };
 
-/* Records why a run has failed at its end: for instance, its last checkpoint
- * could not be written. */
-static void record_failure(struct ending *e, const pstctl_event *event)
+/* Records why the job has failed, or a run at its end: for instance, its last
+ * checkpoint could not be written. */
+static void record_failure(struct pst_diag *ret, const pstctl_event *event)
 {
     const char *name = pstctl_text(event, "status");
     enum pst_status status = PST_OK;
@@ -46,7 +47,7 @@ static void record_failure(struct ending *e, const pstctl_event *event)
         }
     if (status != PST_OK && status != PST_ERR_CANCELLED &&
         pstctl_text(event, "text") != NULL)
-        (void)pst_diag_carry(&e->lost, pst_error_find(pstctl_text(event, "id")),
+        (void)pst_diag_carry(ret, pst_error_find(pstctl_text(event, "id")),
                              status, "%s", pstctl_text(event, "text"));
 }
 
@@ -100,7 +101,9 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
             done = e->config->no_wait && frame->reply->id == id;
         } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             if (strcmp(frame->event->name, "train_end") == 0)
-                record_failure(e, frame->event);
+                record_failure(&e->lost, frame->event);
+            if (strcmp(frame->event->name, "failed") == 0)
+                record_failure(&e->failed, frame->event);
             e->reported |= strcmp(frame->event->name, "stopped") == 0;
         }
         pstd_frame_free(frame);
@@ -157,15 +160,19 @@ static enum pst_status stop_any_ranks(struct ending *e, struct pst_diag *diag)
 static void find_death(struct ending *e)
 {
     struct pst_diag diag;
-    enum pst_status status = PST_OK;
+    enum pst_status status;
 
-    if (e->config->no_wait || e->lost.status != PST_OK)
+    /* --now asks for no save. */
+    if (e->config->no_wait || e->config->now || e->lost.status != PST_OK)
         return;
-    if (!pstctl_owner_end(e->lock, &status, &diag) && e->gone > 0 &&
-        !e->reported)
-        status = pst_diag_set(&diag, PST_E_RUN_KILLED,
-                              "the ranks ended without a word: they may have "
-                              "died before they could save");
+    if (!pstctl_owner_end(e->lock, &status, &diag)) {
+        diag = e->failed;
+        status = diag.status;
+        if (status == PST_OK && e->gone > 0 && !e->reported)
+            status = pst_diag_set(&diag, PST_E_RUN_KILLED,
+                                  "the ranks ended without a word: they may "
+                                  "have died before they could save");
+    }
     if (status != PST_OK &&
         (diag.error == PST_E_RUN_UNSAVED ||
          (status != PST_ERR_CANCELLED && status != PST_ERR_TERMINATED)))
@@ -179,6 +186,7 @@ static enum pst_status run_stop(const struct pstd_config *config,
     enum pst_status status = pstctl_find_socket(config, &e.socket, diag);
 
     pst_diag_init(&e.lost);
+    pst_diag_init(&e.failed);
     if (status == PST_OK) {
         e.owner = pstd_socket_owner(e.socket.text);
         e.lock = pstctl_owner_open(e.socket.text);
