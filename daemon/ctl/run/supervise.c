@@ -51,6 +51,17 @@ static bool may_restart(const struct pstctl_supervisor *s,
     return fate->asked == PST_E_NONE && may_be_repeated(s, fate, status, error);
 }
 
+/* True if the ranks have died before they could save what the job has done. A
+ * job that stays has something to save while it has a run; the user who asks
+ * twice does not want it. */
+static bool is_unsaved(const struct pstctl_supervisor *s,
+                       const struct pstctl_fate *fate)
+{
+    return fate->begun && !fate->forced &&
+           (!pstd_stays(s->config) ||
+            (fate->unsaved != NULL && fate->unsaved->training));
+}
+
 /* Describes the end of a job that was asked to end and died before it had saved
  * its last step. Its exit code is that of a job that was asked to end, since it
  * is not started again; the error says that steps are lost, unless the user has
@@ -59,19 +70,20 @@ static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                                    const struct pstctl_fate *fate,
                                    uint64_t checkpoint, struct pst_diag *diag)
 {
+    const bool unsaved = is_unsaved(s, fate);
     const struct pst_diag was = *diag;
     char from[64] = "; there is no checkpoint of it";
 
     if (checkpoint > 0)
         (void)snprintf(from, sizeof(from),
                        "; --resume goes on after step %" PRIu64, checkpoint);
-    if (s->config->serve)
+    if (pstd_stays(s->config) && !unsaved)
         from[0] = '\0';
     return pst_diag_carry(
-        diag, fate->begun && !fate->forced ? PST_E_RUN_UNSAVED : fate->asked,
-        pst_error_status(fate->asked),
-        "stopped; it died before it could save: %.*s%s", PST_DIAG_TEXT - 128,
-        was.text, from);
+        diag, unsaved ? PST_E_RUN_UNSAVED : fate->asked,
+        pst_error_status(fate->asked), "stopped; it died before %s: %.*s%s",
+        pstd_stays(s->config) && !unsaved ? "its end" : "it could save",
+        PST_DIAG_TEXT - 128, was.text, from);
 }
 
 /* Decides if a job that died is restarted, when, and with how many ranks. */

@@ -17,7 +17,7 @@ struct pstctl_fate {
     bool died; /* the ranks ended without reporting a result */
     /* how the job was asked to stop; PST_E_NONE: it was not */
     enum pst_error asked;
-    bool forced; /* it was asked twice, so the ranks were killed */
+    bool forced;    /* it was asked twice, so the ranks were killed */
     bool begun;     /* options and files were accepted */
     bool no_hosts;  /* the ranks were not started: hosts were missing */
     unsigned slots; /* with no_hosts: number of ranks that have a host */

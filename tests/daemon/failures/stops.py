@@ -8,6 +8,7 @@ usage: stops.py PENSTOCK TINY.pt2 self|mpi [all [SEED]]
 With mpi and without `all`, four of these parts, drawn with the seed:
 
 stopped   a job dies after it was requested to stop
+unsaved   `stop` says if a job dies before its last save, unless that is `--now`
 early     signals arrive before the ranks have started
 loading   a job is stopped while it reads its model
 between   commands are used while no rank runs
@@ -310,6 +311,16 @@ def unsaved(b):
             assert "[run.unsaved]" in said.stderr, said
             assert b.last_exit(name + "-log")["error_id"] == "run.unsaved"
         b.ended(job, 0 if words == ["--detach"] else said.returncode)
+    name = b.fresh()
+    job = b.begin(*b.words(name, "--log-dir", name, "--job", name,
+                           "--max-restarts", "2", steps=10 ** 9),
+                  PENSTOCK_FAULT=f"step@{EVERY + 1}:20000")
+    b.await_event(name, "checkpoint_saved", "rank-0")
+    stop = b.begin("stop", "--now", "--job", name)
+    b.await_event(name, "stop", "rank-0")
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.ended(stop)
+    b.ended(job, 130)
 
 
 def changed(b):
@@ -551,8 +562,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restart_job.Bench(penstock, model, sys.argv[3], folder) as b:
         restart_job.run_parts(
-            b, [stopped, unsaved, early, loading, between, attaching, taken, moved,
-                foreign, lost, pausing, pausing_early, resumed_early,
+            b, [stopped, unsaved, early, loading, between, attaching, taken,
+                moved, foreign, lost, pausing, pausing_early, resumed_early,
                 paused_again, resumed_busy, asleep, stopped_paused, changed,
                 passing], number, seed)
     print("ok")

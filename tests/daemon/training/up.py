@@ -18,6 +18,8 @@ delayed   a restart that fails for a passing reason is repeated
 cleaned   a run goes on without the job's temporary folder; `train` ends if the
           run cannot go on
 pause_given_up  if a paused run is given up, the pause ends, too
+killed_idle  ranks that are killed without a run, after a request to stop, lose
+          nothing
 refused   contradicting options are refused
 """
 import glob
@@ -273,6 +275,21 @@ def stopped_saving(b):
     b.nothing_left(pids)
 
 
+def killed_idle(b):
+    """Checks that ranks which die without a run, after a request to stop, are
+    not said to have lost a save."""
+    name = b.fresh()
+    b.up(name, PENSTOCK_FAULT="order:1:20000")
+    stop = b.begin("stop", "--job", name)
+    b.await_event(name, "stop", "rank-0")
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.ended(stop)
+    end = b.last_exit(name)
+    assert end["error_id"] == "run.stopped", end
+    assert end["text"].startswith("stopped; it died before its end: "), end
+    b.no_files_left()
+
+
 def refused(b):
     for words in (["--min-ranks", "1"], ["--detach", "--die-with-client"]):
         b.call("up", "tiny.plan", "-n", "2", *words, code=64)
@@ -283,7 +300,7 @@ def main():
             Bench(*sys.argv[1:4], folder) as b:
         for part in (runs, longer, kept, recovers, begun, given_up,
                      delayed, cleaned, pause_given_up, stopped_saving,
-                     refused):
+                     killed_idle, refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")
