@@ -54,6 +54,7 @@ def as_json(b, model, text, before):
         "prove", model, "--data", text, "-m", "2", "--threads", "1", "--lr",
         "0.002", "--json", PENSTOCK_PYTHON=b.path("none")))
     assert found["different"] == 0 and found["pytorch"] is None, found
+    assert found["pytorch_zeros"] is None, found
     row = found["rows"][0]
     assert row["gradients"] == before[0] and row["parameters"] != before[1], (
         row, before)

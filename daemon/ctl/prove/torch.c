@@ -17,9 +17,10 @@
  * microbatches, index of the loss. Prints PyTorch's version, the loss, the
  * largest relative difference between a gradient and that of the dump, how many
  * gradients are zero but for rounding, and the name of the gradient that
- * differs most. Zero but for rounding: both are below a millionth of the
- * model's largest, as those of a bias before a normalisation. Their relative
- * difference would be that of two rounding errors. */
+ * differs most; a difference that is not a number is the largest. Zero but for
+ * rounding: both are below a millionth of the model's largest, as those of a
+ * bias before a normalisation. Their relative difference would be that of two
+ * rounding errors. */
 static const char script[] =
     "import json, struct, sys, warnings\n"
     "warnings.filterwarnings('ignore')\n"
@@ -67,7 +68,7 @@ static const char script[] =
     "        zeros += 1\n"
     "        continue\n"
     "    d = size(p - g) / max(size(p), 1e-30)\n"
-    "    if not d <= worst:\n"
+    "    if worst == worst and not d <= worst:\n"
     "        worst, name = d, k\n"
     "print(torch.__version__, repr(total), repr(worst), zeros, name)\n";
 
