@@ -184,7 +184,8 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
         pst_engine_refuse(engine, source->refused);
     }
     source->step = step;
-    if (source->fn == NULL) {
+    /* Views of a call that is refused may be those of an earlier one. */
+    if (source->fn == NULL && source->refused == NULL) {
         pstl_join(source->session, engine);
         pst_engine_lend(engine, lend_input, source);
     }
