@@ -200,9 +200,9 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
                                    : direct          ? view->data
                                                      : whole,
                                    diag);
-    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && !direct)
         status = pstl_push(s, whole, view, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && pstl_is_first(s))
         atomic_fetch_add(&s->copies.written, pst_meta_bytes(&t->meta));
     pst_free(whole);

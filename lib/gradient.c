@@ -62,9 +62,9 @@ int penstock_input_gradient(penstock_session *session, size_t input,
     if (status == PST_OK)
         status = pst_engine_fetch_input_grad(session->engine, (unsigned)input,
                                              at, &diag);
-    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK && copy != NULL)
         status = pstl_push(session, copy, &view, &diag);
+    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK && at != NULL)
         atomic_fetch_add(&session->copies.written,
                          pst_meta_bytes(&session->inputs[input].meta));

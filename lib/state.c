@@ -121,9 +121,9 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
     if (status == PST_OK && !done)
         status =
             fetch(s->engine, tensor->index, pstl_is_first(s) ? at : NULL, diag);
-    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && copy != NULL && !done && pstl_is_first(s))
         status = pstl_push(s, copy, &view, diag);
+    status = pst_transport_agree(s->transport, status, diag);
     if (status == PST_OK && pstl_is_first(s))
         atomic_fetch_add(&s->copies.written, pst_meta_bytes(&tensor->meta));
     pst_free(copy);

@@ -167,6 +167,40 @@ static void refuses(const char *path, const MPI_Comm *comm)
     penstock_close(model);
 }
 
+/* Results that rank 0's GPU has no memory to copy by their strides fail on all
+ * ranks. */
+static void overflows(const char *path, const MPI_Comm *comm)
+{
+    const struct penstock_option options[] = {
+        {"microbatches", "2"}, {"threads", "1"}, {"device", "cuda"}};
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+    struct penstock_info info = PENSTOCK_INIT(info);
+    static const char zeros[4096];
+    struct gpu_tensor tensor;
+    penstock_session *session;
+    penstock_model *model;
+    void *rest;
+
+    config.options = options;
+    config.n_options = 3;
+    config.mpi_comm = comm;
+    good(penstock_open(path, NULL, &model, &error));
+    good(penstock_session_new(model, &config, &session, &error));
+    good(penstock_session_describe(session, PENSTOCK_PARAMETER, 0, &info,
+                                   &error));
+    require(count_of(&info) * size_of(&info) <= sizeof(zeros));
+    tensor_init(&tensor, STRIDED, rank, &info, zeros);
+    rest = gpu_alloc(rank, gpu_bytes_free(rank));
+    require(penstock_get(session, info.name, &tensor.held.tensor, &error) ==
+            PENSTOCK_ERR_NOMEM);
+    require(strcmp(error.id, "device.memory") == 0);
+    gpu_free(rank, rest);
+    good(penstock_get(session, info.name, &tensor.held.tensor, &error));
+    tensor_fini(&tensor);
+    penstock_session_free(session);
+    penstock_close(model);
+}
+
 int main(int argc, char **argv)
 {
     static struct record one, ours;
@@ -185,8 +219,10 @@ int main(int argc, char **argv)
         require(rank > 0 || memcmp(one.bytes, ours.bytes,
                                    (size_t)(one.end - one.bytes)) == 0);
     }
-    if (driver_is_of_tests()) /* others may keep memory that was freed */
+    if (driver_is_of_tests()) { /* others may keep memory that was freed */
         refuses(argv[1], &world);
+        overflows(argv[1], &world);
+    }
     (void)MPI_Finalize();
     return 0;
 }
