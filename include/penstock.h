@@ -41,7 +41,9 @@
  * by their strides. These pass through the host: bool inputs, inputs that a
  * rank with another GPU reads, those of penstock_evaluate, and what goes to and
  * from other processes. Operands of programs are on the CPU. Another device, an
- * address that the GPU does not know: PENSTOCK_ERR_SHAPE (library.device).
+ * address that the GPU does not know: PENSTOCK_ERR_SHAPE (library.device). On a
+ * GPU a tensor begins at a multiple of its element's size (else
+ * library.tensor).
  *
  * Streams: a call waits for the work that was enqueued in the GPU's legacy
  * default stream before it, and for no other, before it reads a tensor of the

@@ -55,7 +55,7 @@ static size_t range_of(const struct pstl_view *view, const char **ret)
         *(far < 0 ? &low : &high) += far;
     }
     *ret = view->data + low * item;
-    return (size_t)((high - low + 1) * item);
+    return ((size_t)(high - low) + 1) * (size_t)item;
 }
 
 static enum pst_status check_guest(const penstock_session *s,
@@ -79,6 +79,12 @@ static enum pst_status check_guest(const penstock_session *s,
     }
     if (pst_meta_numel(&view->meta) == 0)
         return PST_OK;
+    if ((uintptr_t)view->data % pst_dtype_size(view->meta.dtype) != 0)
+        return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                            "the tensor of '%.200s' begins at an address that "
+                            "is no multiple of %zu bytes, which a GPU does not "
+                            "read",
+                            want->name, pst_dtype_size(view->meta.dtype));
     bytes = range_of(view, &first);
     return mem->device->guest->owns(mem, first, bytes)
                ? PST_OK

@@ -11,7 +11,9 @@
 #include "lib/object.h"
 
 /* pstl_view_make, which also refuses memory of a GPU that no rank of this
- * process computes on, and an address that the GPU does not know. */
+ * process computes on, an address that the GPU does not know, and one that is
+ * not aligned to an element: a kernel that reads there ends the whole process's
+ * use of the GPU. */
 enum pst_status pstl_take(const penstock_session *session,
                           const struct pstl_tensor *wanted,
                           const DLTensor *given, bool writes,

@@ -295,6 +295,11 @@ static void refusals(const char *path)
     first->device = (DLDevice){kDLCUDAManaged, 0};
     refused(try_step(&r), "of type 13");
     first->device = (DLDevice){kDLCUDA, 0};
+    first->byte_offset = 1;
+    require(try_step(&r) == PENSTOCK_ERR_SHAPE &&
+            strcmp(error.id, "library.tensor") == 0 &&
+            strstr(error.text, "is no multiple of 8 bytes") != NULL);
+    first->byte_offset = 0;
     first->data = r.inputs[0].held.memory;
     refused(try_step(&r), "is not in the memory of GPU 0, as it says");
     if (driver_is_of_tests()) {
