@@ -326,7 +326,8 @@ enum pst_status pstl_copy_inputs(penstock_session *s, struct pst_diag *diag)
 
         s->hosts[i] = (struct pstl_view){0};
         if (view->data != NULL && view->gpu >= 0 &&
-            (sends || view->meta.dtype == PST_BOOL || is_read_elsewhere(s, i)))
+            (sends || view->meta.dtype == PST_BOOL ||
+             pst_meta_numel(&view->meta) == 0 || is_read_elsewhere(s, i)))
             status = copy_to_host(s, i, view, &s->hosts[i], diag);
     }
     return status;

@@ -40,8 +40,8 @@ enum pst_status pstl_move(struct pst_device_memory *mem, const void *src,
 enum pst_status pstl_copy_input(penstock_session *session, unsigned input,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes such a copy, in session->hosts, of each input in memory of a GPU that
- * stages cannot read there: bool, whose bytes may be no valid values, and those
- * that a rank of another GPU or process reads. */
+ * stages cannot read there: bool, whose bytes may be no valid values, those
+ * without elements, and those that a rank of another GPU or process reads. */
 enum pst_status pstl_copy_inputs(penstock_session *session,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pstl_drop_copies(penstock_session *session);
