@@ -268,6 +268,8 @@ class Tensor:
         versioned = max_version is not None and max_version[0] >= 1
         if self.readonly and not versioned:
             raise BufferError("a read-only tensor needs DLPack 1.0")
+        self._exports = [one for one in self._exports
+                         if "used_dltensor" not in repr(one[0])]
         self._exports.append(_export(
             self._describe(), _READ_ONLY if self.readonly else 0, versioned))
         return self._exports[-1][0]
@@ -307,7 +309,8 @@ class Tensor:
     def __dlpack__(self, **options):
         """On the CPU NumPy lends the memory, since what it returns may be
         released in any thread and while an exception is raised, which Python
-        code may not. On a GPU the content is there for every stream."""
+        code may not. On a GPU the content is there for every stream, and the
+        capsule can be taken while this Tensor exists."""
         if self.device[0] != 1:
             return self._lend(**options)
         try:

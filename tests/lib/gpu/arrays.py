@@ -222,6 +222,7 @@ def views(penstock, path):
             # A consumer renames the capsule and calls the deleter later.
             api.PyCapsule_SetName(capsule, USED_VERSIONED)
             ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(at)
+        assert len(tensor._exports) == 1  # those that were consumed are not kept
         left = tensor.__dlpack__(max_version=(1, 0))  # is not consumed
         del tensor
         gc.collect()
