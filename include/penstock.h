@@ -46,8 +46,9 @@
  * library.tensor).
  *
  * Streams: a call waits for the work that was enqueued in the GPU's legacy
- * default stream before it, and for no other, before it reads a tensor of the
- * caller's or writes to one; in the array API's terms, stream is 1. When it
+ * default stream before it, and for no other, before it reads a tensor in that
+ * GPU's memory or writes to one; in the array API's terms, stream is 1. For
+ * tensors of the host (kDLCUDAHost, too) it waits for nothing. When it
  * returns, it has read its inputs, and its results can be read in any stream.
  *
  * Complex numbers: a complex64 or complex128 tensor of the model is one of
