@@ -50,6 +50,7 @@
  * GPU's memory or writes to one; in the array API's terms, stream is 1. For
  * tensors of the host (kDLCUDAHost, too) it waits for nothing. When it
  * returns, it has read its inputs, and its results can be read in any stream.
+ * The current context of the calling thread is what it was before.
  *
  * Complex numbers: a complex64 or complex128 tensor of the model is one of
  * float32 or float64 with the real and the imaginary part along a last

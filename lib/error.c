@@ -178,6 +178,7 @@ enum pst_status pstl_session_acquire(penstock_session *session,
         atomic_store(&session->copies.in_place, 0);
         atomic_store(&session->copies.written, 0);
         pstl_receive_log(&session->messages);
+        pstl_thread_keep(session);
     }
     if (status != PST_OK || !session->failed)
         return status;
@@ -195,6 +196,7 @@ int pstl_session_release(penstock_session *session, enum pst_status status,
         session->failed = true;
     if (!session->failed)
         pstl_settle_views(session);
+    pstl_thread_restore(&session->caller);
     pstl_receive_log(NULL);
     pstl_release(&session->busy);
     return pstl_return(status, diag, error);

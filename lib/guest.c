@@ -9,6 +9,22 @@
 #define TAG PST_TAG_CLIENT
 #define MIB 1048576.0
 
+void pstl_thread_keep(penstock_session *s)
+{
+    const struct pst_device *device = s->options.device;
+
+    s->caller =
+        (struct pstl_thread){device != NULL ? device->guest : NULL, NULL};
+    if (s->caller.guest != NULL)
+        s->caller.current = s->caller.guest->current();
+}
+
+void pstl_thread_restore(const struct pstl_thread *caller)
+{
+    if (caller->guest != NULL)
+        caller->guest->restore(caller->current);
+}
+
 /* Returns the memory of a rank of this process on that GPU; NULL: none. */
 static struct pst_device_memory *find_memory(const penstock_session *s, int gpu)
 {

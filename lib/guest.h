@@ -10,6 +10,12 @@
  */
 #include "lib/object.h"
 
+/* Notes the current device of the calling thread, which calls of the session's
+ * device change, in session->caller. */
+void pstl_thread_keep(penstock_session *session);
+/* Sets it again. */
+void pstl_thread_restore(const struct pstl_thread *caller);
+
 /* pstl_view_make, which also refuses memory of a GPU that no rank of this
  * process computes on, an address that the GPU does not know, and one that is
  * not aligned to an element: a kernel that reads there ends the whole process's

@@ -27,6 +27,12 @@ struct pstl_buffer {
     size_t bytes;
 };
 
+/* The current device of the calling thread, as it was before the call. */
+struct pstl_thread {
+    const struct pst_guest *guest; /* NULL: calls do not change it */
+    void *current;
+};
+
 #define PSTL_N_KINDS 4 /* enum penstock_kind */
 struct pstl_tensors PST_VEC(struct pstl_tensor);
 
@@ -92,6 +98,7 @@ struct penstock_session {
     struct pstl_view *hosts;
     struct pstl_buffer *copied;
     bool viewed; /* penstock_view has returned memory of a GPU */
+    struct pstl_thread caller; /* during a call */
     struct pstl_copies copies;
     struct pstl_forward *forward;
     /* Rank 0: the checkpoint folder in use, or NULL, and the name of the run

@@ -274,8 +274,13 @@ static enum pst_status find_device(struct penstock_session *s,
 {
     const struct pst_transport *t = s->transport;
     const unsigned rank = t->ops->rank(t);
+    enum pst_status status;
 
     s->options.devices = s->config.device;
+    status = pst_device_named(s->config.device, rank, &s->options.device, diag);
+    if (status != PST_OK)
+        return status;
+    pstl_thread_keep(s);
     return pst_device_find(s->config.device, rank,
                            pstd_local_rank(rank, t->ops->size(t)),
                            &s->options.device, &s->options.ordinal, diag);
@@ -311,6 +316,8 @@ static enum pst_status make_options(struct penstock_session *s,
     pstd_set_batch(&s->options, &s->batch);
     if (PSTD_GIVEN(&s->config, device))
         status = find_device(s, diag);
+    else
+        pstl_thread_keep(s);
     if (status != PST_OK)
         return status;
     s->options.keep_outputs = false;
@@ -407,6 +414,7 @@ int penstock_session_new(penstock_model *model,
 {
     struct penstock_session_config c;
     struct penstock_session *s = NULL;
+    struct pstl_thread caller;
     struct pst_diag diag;
     enum pst_status status;
 
@@ -431,10 +439,12 @@ int penstock_session_new(penstock_model *model,
     pstl_receive_log(&s->messages);
     status = make_parts(s, &c, &diag);
     pstl_receive_log(NULL);
-    if (status != PST_OK) {
+    caller = s->caller;
+    if (status != PST_OK)
         free_session(s);
+    pstl_thread_restore(&caller);
+    if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    }
     if (s->trains)
         pstd_doubts_check_plan(&s->config, s->batch.plan, send_note,
                                &s->messages);
@@ -457,8 +467,14 @@ int penstock_comm_from_fortran(int comm, void *ret, size_t size,
 
 void penstock_session_free(penstock_session *session)
 {
-    if (session != NULL)
-        free_session(session);
+    struct pstl_thread caller;
+
+    if (session == NULL)
+        return;
+    pstl_thread_keep(session);
+    caller = session->caller;
+    free_session(session);
+    pstl_thread_restore(&caller);
 }
 
 int penstock_session_describe(penstock_session *session,

@@ -164,6 +164,10 @@ struct pst_recorder {
  * otherwise.
  */
 struct pst_guest {
+    /* Returns the current device of this thread (CUDA: its context), which calls
+     * for any memory change; NULL: none. `restore` sets it again. */
+    void *(*current)(void);
+    void (*restore)(void *current);
     /* True if all of the bytes are memory of the device, as far as the first
      * and the last one show it. A false answer is no failure of the device. */
     bool (*owns)(struct pst_device_memory *mem, const void *at, size_t size);

@@ -369,6 +369,12 @@ int cuCtxSetCurrent(void *context)
     return OK;
 }
 
+int cuCtxGetCurrent(void **context)
+{
+    *context = current < 0 ? NULL : &contexts[current];
+    return OK;
+}
+
 int cuDeviceCanAccessPeer(int *can, int device, int peer)
 {
     *can = !no_peers && device != peer;

@@ -3,6 +3,29 @@
  */
 #include "stages/device/cuda/cuda.h"
 
+static void *current(void)
+{
+    const struct pst_cuda_driver *driver;
+    struct pst_diag diag;
+    void *context = NULL;
+
+    pst_diag_init(&diag);
+    if (pst_cuda_open(&driver, &diag) != PST_OK ||
+        driver->context_get(&context) != 0)
+        return NULL;
+    return context;
+}
+
+static void restore(void *context)
+{
+    const struct pst_cuda_driver *driver;
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (pst_cuda_open(&driver, &diag) == PST_OK)
+        (void)driver->context_set(context);
+}
+
 /* True if the byte is memory of the device. */
 static bool is_of_device(const struct pst_cuda_context *c, uint64_t at)
 {
@@ -69,5 +92,9 @@ static void free_memory(struct pst_device_memory *mem, void *at)
     (void)c->driver->free((uintptr_t)at);
 }
 
-const struct pst_guest pst_cuda_guest = {
-    .owns = owns, .join = join, .alloc = alloc, .free = free_memory};
+const struct pst_guest pst_cuda_guest = {.current = current,
+                                         .restore = restore,
+                                         .owns = owns,
+                                         .join = join,
+                                         .alloc = alloc,
+                                         .free = free_memory};

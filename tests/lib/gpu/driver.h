@@ -53,7 +53,7 @@ static inline int gpu_count(void)
     return n;
 }
 
-/* Makes the GPU's context current in this thread; the library changes it. */
+/* Makes the GPU's context current in this thread. */
 static inline void gpu_enter(int gpu)
 {
     void *context;

@@ -394,6 +394,53 @@ static void views(const char *path)
     close_session(&r);
 }
 
+/* Calls leave the thread's current context as it was: another GPU's, or none.
+ */
+static void contexts(const char *path)
+{
+    struct run r = {.path = path, .device = "cuda:0", .layout = STRIDED};
+    const int other = gpu_count() > 1;
+
+    for (int k = 0; k < 2; k++) {
+        const struct penstock_option wrong[] = {{"device", "cuda:99"}};
+        struct penstock_session_config config = PENSTOCK_INIT(config);
+        void *before = NULL, *now;
+        DLTensor view;
+        double loss;
+
+#define same(call)                                                             \
+    do {                                                                       \
+        driver_call(cuCtxSetCurrent, (void *), before);                        \
+        call;                                                                  \
+        driver_call(cuCtxGetCurrent, (void **), &now);                         \
+        require(now == before);                                                \
+    } while (0)
+
+        if (k == 0) {
+            gpu_enter(other);
+            driver_call(cuCtxGetCurrent, (void **), &before);
+        }
+        config.options = wrong;
+        config.n_options = 1;
+        good(penstock_open(path, NULL, &r.model, &error));
+        same(require(penstock_session_new(r.model, &config, &r.session,
+                                          &error) != 0));
+        penstock_close(r.model);
+        same(open_session(&r));
+        make_inputs(&r, 0);
+        same(good(try_step(&r)));
+        same(good(penstock_forward(r.session, r.list, r.n, &loss, &error)));
+        same(good(penstock_evaluate(r.session, r.list, r.n, &loss, &error)));
+        same(good(penstock_view(r.session, PENSTOCK_PARAMETER, 0, &view,
+                                &error)));
+        r.inputs[0].held.tensor.device.device_id = 9;
+        same(require(try_step(&r) != 0));
+        free_inputs(&r);
+        same(close_session(&r));
+#undef same
+    }
+}
+
 /* --- recordings ----------------------------------------------------------- */
 
 /* Inputs in `n` sets of arrays by turns: the third step with a set replays what
@@ -450,6 +497,7 @@ int main(int argc, char **argv)
     refusals(argv[1]);
     refuses_programs();
     views(argv[1]);
+    contexts(argv[1]);
     for (unsigned n = 1; n <= 5; n += 2)
         replays(argv[1], n, n <= 4);
     return 0;
