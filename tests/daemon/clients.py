@@ -171,10 +171,17 @@ def check_stuck(job):
     with subprocess.Popen(
             [job.penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
              "-m", "2", "--job", "stuck", "--log-dir", "log-stuck",
-             "--watchdog", "2"], cwd=job.folder, env=env) as daemon:
+             "--watchdog", "4"], cwd=job.folder, env=env) as daemon:
         job.await_log("stuck", "to=ready")
         job.check("train", "--job", "stuck", "--data", "data.safetensors",
                   "--steps", "9", "--checkpoint", "stuck", "--detach")
+        # The request must come in step 3, not before it.
+        until = time.monotonic() + PATIENCE
+        while json.loads(job.check("status", "--job", "stuck",
+                                   "--json").stdout)["step"] < 2:
+            assert time.monotonic() < until
+            time.sleep(.01)
+        time.sleep(.5)
         job.check("stop", "--job", "stuck", code=1, says="is stuck in step 3")
         assert daemon.wait(PATIENCE) == 1
 
