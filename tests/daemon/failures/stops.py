@@ -478,6 +478,7 @@ def asleep(b):
     waits = [b.begin(*words, "--job", name)
              for words in (["checkpoint"], ["freeze", "fc"])]
     b.await_event(name, "request", "rank-0", n=2)
+    time.sleep(.3)  # until the clients have read that they are accepted
     for client in waits:
         os.kill(client.pid, signal.SIGSTOP)
     os.kill(b.pids(name)[-1], signal.SIGKILL)
