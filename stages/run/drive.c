@@ -259,9 +259,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 /* Rounds without progress. */
 struct idleness {
     unsigned rounds;
-    double since;     /* time of the first reading of the clock; 0: none yet */
-    double nap;       /* seconds */
-    bool is_punctual; /* the thread's timers have NAP_SLACK */
+    double since; /* time of the first reading of the clock; 0: none yet */
+    double nap;   /* seconds */
 };
 
 /* Ends a round without progress. */
@@ -280,10 +279,13 @@ static enum pst_status wait_a_while(struct pst_engine *engine,
         idle->nap = PST_MIN((now - idle->since) / NAP_SHARE, NAP_MAX);
     }
     if (idle->nap >= NAP_MIN) {
-        if (!idle->is_punctual)
-            (void)prctl(PR_SET_TIMERSLACK, NAP_SLACK, 0, 0, 0);
-        idle->is_punctual = true;
+        /* The thread may be one of a program that uses the library. */
+        const int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+
+        (void)prctl(PR_SET_TIMERSLACK, NAP_SLACK, 0, 0, 0);
         (void)usleep((useconds_t)(idle->nap * 1e6));
+        (void)prctl(PR_SET_TIMERSLACK, (unsigned long)PST_MAX(slack, 0), 0, 0,
+                    0);
     } else if (idle->rounds > 100) {
         sched_yield();
     }

@@ -27,8 +27,10 @@ struct ending {
     bool warned;        /* the user knows that rank 0 does not answer */
     /* time at which ranks that were asked to stop ended; 0: they have not */
     double gone;
-    int lock;      /* of the owner, which records there how the job ended; -1 */
-    bool reported; /* the ranks have said that they end */
+    /* descriptor of the owner's lock file, in which the owner records how the
+     * job ended; -1: none */
+    int lock;
+    bool reported;          /* the ranks have said that they end */
     struct pst_diag lost;   /* failure that the run has reported at its end */
     struct pst_diag failed; /* failure of the job that rank 0 has reported */
 };

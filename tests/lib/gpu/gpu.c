@@ -24,13 +24,13 @@ struct run {
     const char *path, *device;
     const char *option, *value; /* one more of the session; or NULL */
     enum layout layout;
-    int gpu; /* of the inputs and results */
+    int gpu; /* the GPU that has inputs and results */
     penstock_model *model;
     penstock_session *session;
     struct gpu_tensor inputs[MOST];
     const DLTensor *list[MOST];
     size_t n;
-    uint64_t bytes; /* of all inputs that a step reads */
+    uint64_t bytes; /* total size of the inputs that a step reads */
 };
 
 static void open_session(struct run *r)
@@ -423,16 +423,16 @@ static void contexts(const char *path)
         config.options = wrong;
         config.n_options = 1;
         good(penstock_open(path, NULL, &r.model, &error));
-        same(require(penstock_session_new(r.model, &config, &r.session,
-                                          &error) != 0));
+        same(require(
+            penstock_session_new(r.model, &config, &r.session, &error) != 0));
         penstock_close(r.model);
         same(open_session(&r));
         make_inputs(&r, 0);
         same(good(try_step(&r)));
         same(good(penstock_forward(r.session, r.list, r.n, &loss, &error)));
         same(good(penstock_evaluate(r.session, r.list, r.n, &loss, &error)));
-        same(good(penstock_view(r.session, PENSTOCK_PARAMETER, 0, &view,
-                                &error)));
+        same(good(
+            penstock_view(r.session, PENSTOCK_PARAMETER, 0, &view, &error)));
         r.inputs[0].held.tensor.device.device_id = 9;
         same(require(try_step(&r) != 0));
         free_inputs(&r);

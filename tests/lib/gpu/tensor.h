@@ -16,7 +16,7 @@ enum layout {
 struct gpu_tensor {
     struct held held;
     void *at;     /* on the GPU; NULL: the tensor is `held` */
-    size_t bytes; /* of `at`, and of the host's memory */
+    size_t bytes; /* size of each of both memories */
     int gpu;
 };
 
