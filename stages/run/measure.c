@@ -8,9 +8,11 @@
 #include "stages/run/rank/step/ring.h"
 #include "stages/tune/estimate.h"
 
-/* Number of round trips of a measurement; the fastest one counts. */
-#define PINGS 16
-/* Bytes of the long message that measures bandwidth. */
+/* Numbers of round trips of a measurement, of a short and of a long message;
+ * the fastest one counts. */
+#define PINGS     16
+#define BIG_PINGS 4
+/* Bytes of the long message, which measures bandwidth. */
 #define BIG_BYTES ((size_t)4 << 20)
 
 /*
@@ -25,8 +27,13 @@ struct ping {
     double trip;   /* seconds there and back */
 };
 
+static unsigned count_trips(size_t bytes)
+{
+    return bytes < BIG_BYTES ? PINGS : BIG_PINGS;
+}
+
 /* Measures, on rank 0, round trips of `bytes` bytes to rank `peer`, which calls
- * pong. Each reply begins with the peer's clock. */
+ * answer_trips. Each reply begins with the peer's clock. */
 static enum pst_status measure_trips(struct pst_engine *engine, unsigned peer,
                                      void *data, size_t bytes, struct ping *ret,
                                      struct pst_diag *diag)
@@ -34,7 +41,7 @@ static enum pst_status measure_trips(struct pst_engine *engine, unsigned peer,
     enum pst_status status = PST_OK;
 
     ret->trip = 1e9;
-    for (unsigned i = 0; i < PINGS && status == PST_OK; i++) {
+    for (unsigned i = 0; i < count_trips(bytes) && status == PST_OK; i++) {
         const double begin = pst_now();
         double there, trip;
 
@@ -55,7 +62,7 @@ static enum pst_status answer_trips(struct pst_engine *engine, void *data,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < PINGS && status == PST_OK; i++) {
+    for (unsigned i = 0; i < count_trips(bytes) && status == PST_OK; i++) {
         double now;
 
         status = pst_engine_transfer(engine, false, 0, data, bytes, diag);
