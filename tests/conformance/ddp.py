@@ -49,9 +49,9 @@ if __name__ == "__main__":
     for left in 2, 1, 0:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                torch.multiprocessing.spawn(
+                torch.multiprocessing.start_processes(
                     work, (os.path.join(folder, "store"), model, data, int(m),
-                           int(steps), out), PROCESSES)
+                           int(steps), out), PROCESSES, start_method="fork")
                 break
             except torch.multiprocessing.ProcessExitedException:
                 if left == 0:

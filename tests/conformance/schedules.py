@@ -188,11 +188,14 @@ def torch_sgd(model, batch, m, steps, lr, dtype=torch.float32):
 def many_steps(t):
     model, batch, pt2 = case_of(t, 8, make=make_layers)
     start = {f"param.{n}": p.detach() for n, p in model.named_parameters()}
+    by_torch = {}
     for schedule, steps in (("gpipe", 20), ("1f1b", 20), ("zb-h1", 4),
                             ("zb-v", 4)):
         lr = 2e-5 / steps  # larger rates amplify rounding errors
-        want = torch_sgd(model, batch, 8, steps, lr)
-        exact = torch_sgd(model, batch, 8, steps, lr, torch.float64)
+        if steps not in by_torch:
+            by_torch[steps] = [torch_sgd(model, batch, 8, steps, lr, dtype)
+                               for dtype in (torch.float32, torch.float64)]
+        want, exact = by_torch[steps]
         dump = t.run(pt2, batch, 8, *cuts(4), "--lr", lr, steps=steps,
                      optimizer="sgd", schedule=schedule,
                      ranks=2 if schedule == "zb-v" else 4)
