@@ -136,7 +136,7 @@ PST_CUDA_KERNEL_TWO(pst_sdpa_f32_128, struct pst_cuda_sdpa)
 template <int D, int R, int N> struct sdpa_query_block {
     float *q, *g, *key, *value, *ds;
     struct sdpa_source k, v;
-    int64_t i, mask;
+    int64_t i;
     int top, end;
 };
 
@@ -153,7 +153,12 @@ PST_DEVICE void sdpa_pair(const struct pst_cuda_sdpa &p,
     sdpa_copy<D, N>(a.value, p.v, a.v, first + N < a.end ? first + N : 0, p.s,
                     p.ev);
     sdpa_inner<D>(a.q, a.key, s);
-    sdpa_scores<R, N / SDPA_SIDE, false>(p, a.mask, a.top, first, s);
+    /* The offset is computed for each tile: no register is left to keep it. */
+    sdpa_scores<R, N / SDPA_SIDE, false>(
+        p,
+        p.mask_kind == PST_CUDA_MASK_NONE ? 0
+                                          : sdpa_offset(p, p.mask, a.i, false),
+        a.top, first, s);
 }
 
 template <int D, int R, int N>
@@ -246,8 +251,7 @@ PST_DEVICE void sdpa_grad_query(const struct pst_cuda_sdpa &p)
         q, q + ROWS *W, q + 2 * ROWS *W,
             q + (2 * ROWS + N) * W, q + (2 * ROWS + 2 * N) * W,
             sdpa_source_of(p.k, sdpa_offset(p, p.k, i, true), p.e),
-            sdpa_source_of(p.v, sdpa_offset(p, p.v, i, true), p.ev), i,
-            sdpa_offset(p, p.mask, i, false), at.top,
+            sdpa_source_of(p.v, sdpa_offset(p, p.v, i, true), p.ev), i, at.top,
             sdpa_keys(p, at.top + ROWS)
     };
     float base[R], inverse[R], sum[R], to[R][D / SDPA_SIDE] = {};
