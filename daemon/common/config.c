@@ -109,6 +109,36 @@ static enum pst_status store_number(struct pstd_config *config,
     return PST_OK;
 }
 
+static enum pst_status add_text(struct pstd_config *config,
+                                struct pstd_list *list, const char *text,
+                                struct pst_diag *diag)
+{
+    const char **at =
+        pst_arena_calloc(&config->arena, list->n + 1, sizeof(*at));
+    char *copy = pst_arena_strdup(&config->arena, text);
+
+    if (at == NULL || copy == NULL)
+        return pst_diag_nomem(diag, sizeof(*at));
+    if (list->n > 0)
+        memcpy(at, list->at, list->n * sizeof(*at));
+    at[list->n++] = copy;
+    list->at = at;
+    return PST_OK;
+}
+
+static enum pst_status store_points(struct pstd_config *config,
+                                    const struct pstd_option *row,
+                                    const char *who, const char *text,
+                                    struct pst_diag *diag)
+{
+    const enum pst_status status = pstd_points_read(
+        who, text, &config->arena, pstd_config_member(config, row), diag);
+
+    return status == PST_OK && text[0] == '@'
+               ? add_text(config, &config->read, text + 1, diag)
+               : status;
+}
+
 static enum pst_status store_text(struct pstd_config *config,
                                   const struct pstd_option *row,
                                   const char *who, const char *text,
@@ -126,7 +156,7 @@ static enum pst_status store_text(struct pstd_config *config,
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
     if (row->type == PSTD_POINTS)
-        return pstd_points_read(who, text, &config->arena, at, diag);
+        return store_points(config, row, who, text, diag);
     if (row->type == PSTD_SETS)
         return pstd_sets_join(who, *at, text, &config->arena, at, diag);
     /* A variable or a copied config may set the option again to the text that
@@ -140,24 +170,6 @@ static enum pst_status store_text(struct pstd_config *config,
     if (copy == NULL)
         return pst_diag_nomem(diag, strlen(text) + 1);
     *at = copy;
-    return PST_OK;
-}
-
-static enum pst_status store_list(struct pstd_config *config,
-                                  const struct pstd_option *row,
-                                  const char *text, struct pst_diag *diag)
-{
-    struct pstd_list *list = pstd_config_member(config, row);
-    const char **at =
-        pst_arena_calloc(&config->arena, list->n + 1, sizeof(*at));
-    char *copy = pst_arena_strdup(&config->arena, text);
-
-    if (at == NULL || copy == NULL)
-        return pst_diag_nomem(diag, sizeof(*at));
-    if (list->n > 0)
-        memcpy(at, list->at, list->n * sizeof(*at));
-    at[list->n++] = copy;
-    list->at = at;
     return PST_OK;
 }
 
@@ -236,7 +248,7 @@ static enum pst_status store_value(struct pstd_config *config,
     case PSTD_MIB:
         return store_number(config, row, who, text, diag);
     case PSTD_LIST:
-        return store_list(config, row, text, diag);
+        return add_text(config, pstd_config_member(config, row), text, diag);
     case PSTD_GRID:
         return store_grid(config, row, who, text, diag);
     case PSTD_FROM:
@@ -321,7 +333,8 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
             continue;
         for (size_t k = 0; rows[i].type == PSTD_LIST && k < list->n; k++)
             if (status == PST_OK)
-                status = store_list(to, &rows[i], list->at[k], diag);
+                status = add_text(to, pstd_config_member(to, &rows[i]),
+                                  list->at[k], diag);
         if (pstd_config_text(from, &rows[i], &text) && !text.failed)
             status = store_value(to, &rows[i], rows[i].name,
                                  pst_str_text(&text), diag);
@@ -632,10 +645,13 @@ static enum pst_status read_files(struct pstd_config *config, uint64_t groups,
     for (int i = 1; i < argc && status == PST_OK; i++) {
         if (strcmp(argv[i], "--") == 0)
             break;
-        if (argv[i][0] == '@')
+        if (argv[i][0] == '@') {
             status = pstd_config_read(config, groups, argv[i] + 1, diag);
-        else if (is_short(argv[i]))
+            if (status == PST_OK)
+                status = add_text(config, &config->read, argv[i] + 1, diag);
+        } else if (is_short(argv[i])) {
             i += count_words(argv[i], groups) - 1;
+        }
     }
     return status;
 }

@@ -220,8 +220,9 @@ struct pstd_config {
     uint64_t stages;
     struct pstd_list at, replicate, transmit, owner, keep_random, swap, freeze,
         unfreeze, lora;
-    const char *autocast; /* "bf16", "f16" or NULL */
-    const char *params;   /* "bf16" or NULL */
+    struct pstd_list read; /* files that options were read from */
+    const char *autocast;  /* "bf16", "f16" or NULL */
+    const char *params;    /* "bf16" or NULL */
     bool aliases;
     uint64_t at_call;
     const char *state;

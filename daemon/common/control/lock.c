@@ -75,14 +75,54 @@ void pstd_unlock_base(int fd)
         (void)close(fd);
 }
 
+/* True if the file is a lock of a job: empty, or with the record of `penstock
+ * run`. With --socket, others may have a file of this name. */
+static bool is_lock(int fd)
+{
+    char text[PSTD_LOCK_RECORD];
+    struct stat st;
+    const ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode)
+                          ? pread(fd, text, sizeof(text), 0)
+                          : -1;
+    bool ret = n == 0 || (n == sizeof(text) && text[n - 1] == '\n');
+
+    for (ssize_t i = 0; i < n - 1 && ret; i++)
+        ret = text[i] == ' ' || (text[i] >= '0' && text[i] <= '9');
+    return ret;
+}
+
+bool pstd_lock_exists(const char *socket, const char *end)
+{
+    struct pst_str path = {0};
+    int fd = -1;
+    bool ret;
+
+    pst_str_addf(&path, "%s%s", socket, end);
+    if (!path.failed)
+        fd = open(path.text, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ret = fd >= 0 && is_lock(fd);
+    if (fd >= 0)
+        (void)close(fd);
+    pst_str_fini(&path);
+    return ret;
+}
+
 static enum pst_status try_lock(const char *path, int *ret,
                                 struct pst_diag *diag)
 {
-    const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const int fd = open(
+        path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     int err;
 
     if (fd < 0)
         return pst_diag_errno(diag, errno, "cannot open %s", path);
+    if (!is_lock(fd)) {
+        (void)close(fd);
+        return pst_diag_set(diag, PST_E_SOCKET_PATH,
+                            "%s exists and is not a lock of a job; choose "
+                            "another path with --socket",
+                            path);
+    }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         if (pstd_lock_is_current(fd, path)) {
             *ret = fd;

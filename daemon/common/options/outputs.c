@@ -185,6 +185,8 @@ static enum pst_status check_output(const struct output *out,
         status = check_option(out, config, &rows[i], diag);
     for (size_t i = 0; i < config->n_args && status == PST_OK; i++)
         status = check_input(out, config->args[i], diag);
+    for (size_t i = 0; i < config->read.n && status == PST_OK; i++)
+        status = check_input(out, config->read.at[i], diag);
     for (size_t i = 0; i < config->swap.n && status == PST_OK; i++) {
         const char *file = strchr(config->swap.at[i], '=');
 

@@ -14,9 +14,6 @@
 #include "daemon/common/control/lock.h"
 
 #define TRIES 100 /* attempts to read the pids, one per millisecond */
-#define PIDS_LEN                                                               \
-    23 /* bytes of the pids at the beginning of the lock file; the job's end   \
-          follows */
 /* Value sent with the SIGINT of a stop request. */
 #define ASK_VALUE 0x53544f50
 
@@ -62,11 +59,12 @@ static enum pst_status refuse_owned(const char *path, const char *job,
         job, by, ranks);
 }
 
-/* Writes a fixed size in one call, so that a concurrent reader sees either the
- * old or the new pids. If it fails, no owner is named, but the lock is held. */
+/* Writes PSTD_LOCK_RECORD bytes in one call, so that a concurrent reader sees
+ * either the old or the new pids. If it fails, no owner is named, but the lock
+ * is held. */
 static void write_pids(int fd, pid_t client, pid_t launcher)
 {
-    char text[PIDS_LEN + 1];
+    char text[PSTD_LOCK_RECORD + 1];
     const int n = snprintf(text, sizeof(text), "%-11d%-11d\n", (int)client,
                            (int)launcher);
 
@@ -206,7 +204,8 @@ void pstctl_own_record_end(const struct pstctl_owner *owner,
                      diag->error != PST_E_NONE ? pst_error_id(diag->error)
                                                : "-",
                      diag->text);
-    if (text.failed || pwrite(owner->fd, text.text, text.len, PIDS_LEN) < 0)
+    if (text.failed ||
+        pwrite(owner->fd, text.text, text.len, PSTD_LOCK_RECORD) < 0)
         errno = 0; /* readers then find that the result is unknown */
     pst_str_fini(&text);
 }
@@ -226,7 +225,8 @@ int pstctl_owner_open(const char *socket)
 bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag)
 {
     char text[PST_DIAG_TEXT + 64], id[64], *end;
-    const ssize_t n = fd >= 0 ? pread(fd, text, sizeof(text) - 1, PIDS_LEN) : 0;
+    const ssize_t n =
+        fd >= 0 ? pread(fd, text, sizeof(text) - 1, PSTD_LOCK_RECORD) : 0;
     size_t len;
 
     if (n <= 0)

@@ -4,12 +4,46 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/control/lock.h"
 #include "daemon/common/control/socket.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
 #include "stages/split/convert/join.h"
+
+static bool exists(const char *socket, const char *end)
+{
+    struct pst_str path = {0};
+    struct stat st;
+    bool ret;
+
+    pst_str_addf(&path, "%s%s", socket, end);
+    ret = !path.failed && lstat(path.text, &st) == 0;
+    pst_str_fini(&path);
+    return ret;
+}
+
+/* Refuses a --socket beside which others have files with the names of the
+ * job's own. A killed job leaves its lock beside such files. */
+static enum pst_status check_beside(const char *socket, struct pst_diag *diag)
+{
+    static const char *const ends[] = {PSTD_SOCKET_OUTPUT, PSTD_SOCKET_RESULT,
+                                       PSTD_SOCKET_LAST};
+
+    if (pstd_lock_exists(socket, PSTD_SOCKET_OWNER) ||
+        pstd_lock_exists(socket, PSTD_SOCKET_LOCK))
+        return PST_OK;
+    for (size_t i = 0; i < PST_COUNT(ends); i++)
+        if (exists(socket, ends[i]))
+            return pst_diag_set(diag, PST_E_SOCKET_PATH,
+                                "%s%s exists, and the job would write a file "
+                                "of its own there; choose another path with "
+                                "--socket",
+                                socket, ends[i]);
+    return PST_OK;
+}
 
 enum pst_status pstctl_setup_name(struct pstctl_setup *s,
                                   const struct pstd_config *config,
@@ -31,6 +65,8 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
     if (config->socket != NULL) {
         pst_str_add(&s->socket, config->socket);
         status = pstd_socket_check(pst_str_text(&s->socket), diag);
+        if (status == PST_OK)
+            status = check_beside(pst_str_text(&s->socket), diag);
     } else {
         status = pstd_socket_path(pst_str_text(&s->job), 0, &s->socket, diag);
     }

@@ -21,6 +21,11 @@ def bytes_of(b, name):
         return file.read()
 
 
+def write(b, name, text):
+    with open(b.path(name), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def keeps_inputs(b, model):
     """Tries each output on each input, also by another name of the file."""
     b.call("weights", "tiny.plan", "-o", "w.safetensors")
@@ -51,9 +56,38 @@ def keeps_inputs(b, model):
             for path in paths:
                 said = b.call(*words, option, path, code=64)
                 assert "would be written over" in said, (words, option, said)
+    write(b, "points", "0=1\n10=.5\n")
+    write(b, "options.toml", "lr = 1e-3\n")
+    for words in (("--lr-points", "@points", "--svg", "points"),
+                  ("@options.toml", "--trace", "options.toml")):
+        said = b.call(*run, *words, code=64)
+        assert "would be written over" in said, (words, said)
     # Without the file as an input it is replaced.
     b.call("plan", "tiny.plan", "--csv", "s.csv")
     assert before == {x: bytes_of(b, x) for x in before}
+
+
+def keeps_others(b):
+    """Checks that files of others beside --socket are refused, and those of a
+    killed job replaced."""
+    run = "run", "tiny.plan", "--data", "data.safetensors", "--transport", \
+        "self", "--quiet", "--steps", "1", "--socket", "train"
+    for end in "out", "result", "last", "run", "lock":
+        name = f"train.{end}"
+        write(b, name, "precious")
+        said = b.call(*run, code=78)
+        assert f"{name} exists" in said and "[socket.path]" in said, said
+        assert bytes_of(b, name) == b"precious", name
+        os.unlink(b.path(name))
+    write(b, "train.lock", "precious")
+    write(b, "train.out", "precious")
+    b.call(*run, code=78)
+    assert bytes_of(b, "train.out") == b"precious"
+    os.unlink(b.path("train.lock"))
+    write(b, "train.run", f"{2 ** 22:<11}{2 ** 22 + 1:<11}\n0 - ")
+    write(b, "train.result", "of a killed job")
+    b.call(*run)
+    assert not glob.glob(b.path("train.*")), glob.glob(b.path("train.*"))
 
 
 def needs_folders(b):
@@ -99,6 +133,7 @@ def main():
                     assert file.read() == before, words
         b.call("weights", "ck", "-o", "ck/step-00000002/new.safetensors")
         keeps_inputs(b, model)
+        keeps_others(b)
         needs_folders(b)
     print("ok")
 
