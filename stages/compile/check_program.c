@@ -10,7 +10,7 @@
 #include "stages/ops/core/call.h"
 
 /* Bytes that hold the content of a storage. */
-struct holding {
+struct content_block {
     struct pst_loc at;
     size_t size;
     const struct pst_value *storage;
@@ -19,7 +19,7 @@ struct holding {
 struct check {
     const struct pst_program *p;
     const struct pst_exec_node *x;
-    struct PST_VEC(struct holding) holdings;
+    struct PST_VEC(struct content_block) holdings;
     bool *held; /* by id of the storage: true if it is in holdings */
     struct pst_diag *diag;
 };
@@ -36,24 +36,26 @@ static enum pst_status report_violation(const struct check *c,
         pst_node_origin(c->x->node), c->x->node->call->name, value->name, what);
 }
 
-static bool holdings_overlap(const struct holding *a, const struct holding *b)
+static bool holdings_overlap(const struct content_block *a,
+                             const struct content_block *b)
 {
     return a->at.region == b->at.region && a->size > 0 && b->size > 0 &&
            a->at.offset < b->at.offset + b->size &&
            b->at.offset < a->at.offset + a->size;
 }
 
-static struct holding holding_of(const struct check *c,
-                                 const struct pst_value *value)
+static struct content_block holding_of(const struct check *c,
+                                       const struct pst_value *value)
 {
     const struct pst_value *storage =
         pst_value_storage((struct pst_value *)value);
 
-    return (struct holding){c->p->places[storage->id],
-                            pst_meta_span(&storage->meta), storage};
+    return (struct content_block){c->p->places[storage->id],
+                                  pst_meta_span(&storage->meta), storage};
 }
 
-static enum pst_status add_holding(struct check *c, const struct holding *h)
+static enum pst_status add_holding(struct check *c,
+                                   const struct content_block *h)
 {
     if (!pst_vec_push(PST_TAG_EXEC, &c->holdings, *h))
         return pst_diag_nomem(c->diag, sizeof(*h));
@@ -63,7 +65,8 @@ static enum pst_status add_holding(struct check *c, const struct holding *h)
 
 /* True if both hold the same result of list P, which may be that of another
  * program of the rank: equal results may share a location. */
-static bool is_same_prepared(const struct holding *a, const struct holding *b)
+static bool is_same_prepared(const struct content_block *a,
+                             const struct content_block *b)
 {
     return a->storage != NULL && b->storage != NULL &&
            a->storage->def != NULL && b->storage->def != NULL &&
@@ -74,12 +77,12 @@ static bool is_same_prepared(const struct holding *a, const struct holding *b)
 
 /* Removes the holdings whose bytes h overwrites, and an older holding of the
  * same storage. */
-static void drop_overwritten(struct check *c, const struct holding *h)
+static void drop_overwritten(struct check *c, const struct content_block *h)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < c->holdings.n; i++) {
-        const struct holding *old = &c->holdings.at[i];
+        const struct content_block *old = &c->holdings.at[i];
 
         if (old->storage == h->storage ||
             (holdings_overlap(old, h) && !is_same_prepared(old, h)))
@@ -104,7 +107,7 @@ static enum pst_status check_window(const struct check *c,
                                     const struct pst_operand *operand,
                                     const struct pst_loc *loc)
 {
-    const struct holding h = holding_of(c, value);
+    const struct content_block h = holding_of(c, value);
     const size_t offset =
         value->base != NULL
             ? (size_t)value->offset * pst_dtype_size(value->meta.dtype)
@@ -176,7 +179,7 @@ static enum pst_status check_no_overlap(struct check *c,
                                         const struct pst_value *value,
                                         unsigned n, const void *ctx)
 {
-    const struct holding *written = ctx, read = holding_of(c, value);
+    const struct content_block *written = ctx, read = holding_of(c, value);
 
     if (!holdings_overlap(written, &read) ||
         (n == 0 && written->storage != NULL &&
@@ -189,7 +192,7 @@ static enum pst_status check_no_overlap(struct check *c,
 static enum pst_status check_output(struct check *c, unsigned k)
 {
     const struct pst_value *out = c->x->node->outs[k];
-    const struct holding h = holding_of(c, out);
+    const struct content_block h = holding_of(c, out);
     enum pst_status status;
 
     if (has_no_location(out) || out->base != NULL || pst_is_gradient(c->x, k))
@@ -205,8 +208,8 @@ static enum pst_status check_output(struct check *c, unsigned k)
 
 static enum pst_status check_node(struct check *c)
 {
-    const struct holding scratch = {c->x->scratch, c->x->call.scratch_size,
-                                    NULL};
+    const struct content_block scratch = {c->x->scratch,
+                                          c->x->call.scratch_size, NULL};
     enum pst_status status = visit_inputs(c, check_input, NULL);
 
     if (status == PST_OK && scratch.size > 0)
@@ -217,7 +220,7 @@ static enum pst_status check_node(struct check *c)
         status = check_output(c, k);
     for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++) {
         const struct pst_value *out = c->x->node->outs[k];
-        const struct holding h = holding_of(c, out);
+        const struct content_block h = holding_of(c, out);
 
         if (has_no_location(out) || out->base != NULL ||
             pst_is_gradient(c->x, k))
@@ -296,7 +299,7 @@ enum pst_status pst_program_check(const struct pst_program *program,
         status = pst_diag_nomem(diag, graph->values.n);
     for (size_t i = 0; i < graph->values.n && status == PST_OK; i++) {
         const struct pst_value *value = graph->values.at[i];
-        const struct holding h = holding_of(&c, value);
+        const struct content_block h = holding_of(&c, value);
 
         if (value->kind != PST_VALUE_NODE && !has_no_location(value))
             /* without drop_overwritten(): values of FIXED may share bytes */

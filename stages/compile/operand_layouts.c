@@ -73,14 +73,14 @@ static bool is_packed(const struct forms *f, const struct pst_value *value,
            pst_is_constant(f->program, value);
 }
 
-struct looking {
+struct use_ctx {
     struct forms *forms;
     enum pst_list list;
 };
 
 static void check_use(void *ctx, struct pst_value **slot, enum pst_form form)
 {
-    const struct looking *l = ctx;
+    const struct use_ctx *l = ctx;
     struct known *of = &l->forms->of[pst_value_storage(*slot)->id];
 
     if (form == PST_FORM_OWN)
@@ -101,7 +101,7 @@ static enum pst_status count_all_uses(struct forms *forms)
         PST_UNINIT struct pst_operand out[PST_MAX_OPERANDS];
         struct pst_call call = {.in = in, .out = out};
         struct pst_node *node = graph->nodes.at[i];
-        struct looking l = {forms, pst_list_of(program, node)};
+        struct use_ctx l = {forms, pst_list_of(program, node)};
         const struct pst_kernel *kernel;
 
         status = pst_node_kernel(node, &program->options, &call, &kernel,
@@ -233,7 +233,7 @@ static struct pst_value *packed_of(struct forms *f, struct pst_value *value,
     return t->made;
 }
 
-struct giving {
+struct conversion_ctx {
     struct forms *forms;
     enum pst_list list;
 };
@@ -241,7 +241,7 @@ struct giving {
 static void convert_operand(void *ctx, struct pst_value **slot,
                             enum pst_form form)
 {
-    struct giving *g = ctx;
+    struct conversion_ctx *g = ctx;
     struct pst_value *made;
 
     if (form == PST_FORM_OWN)
@@ -261,7 +261,7 @@ static enum pst_status convert_operands(void *ctx, struct pst_node *node,
                                         const struct pst_kernel *kernel)
 {
     struct forms *forms = ctx;
-    struct giving g = {forms, pst_list_of(forms->program, node)};
+    struct conversion_ctx g = {forms, pst_list_of(forms->program, node)};
 
     if (kernel->form != NULL)
         visit_slots(node, call, kernel, convert_operand, &g);

@@ -65,7 +65,7 @@ static enum pst_status add_facts(struct recompute *r)
     return PST_OK;
 }
 
-struct look {
+struct visit {
     struct recompute *r;
     const struct pst_node *node;
     size_t place;
@@ -75,7 +75,7 @@ struct look {
 
 static void check_constant(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    struct look *look = ctx;
+    struct visit *look = ctx;
 
     (void)arg;
     look->all = look->all && storage_fact(look->r, *slot)->constant;
@@ -100,7 +100,7 @@ static void mark_constants(struct recompute *r)
             fact_of(r, graph->outputs.at[i].target)->constant = false;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i];
-        struct look look = {.r = r, .all = true};
+        struct visit look = {.r = r, .all = true};
 
         if (node->op->flags & (PST_OP_RANDOM | PST_OP_EFFECT | PST_OP_MARKER))
             continue;
@@ -167,7 +167,7 @@ static bool is_reader(struct recompute *r, const struct pst_node *node)
 
 static void mark_leaving(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    struct look *look = ctx;
+    struct visit *look = ctx;
     struct fact *fact = storage_fact(look->r, *slot);
 
     (void)arg;
@@ -184,7 +184,7 @@ static void find_leaving(struct recompute *r)
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct pst_node *node = graph->nodes.at[i];
-        struct look look = {.r = r, .in_segment = segment_of(r, node)};
+        struct visit look = {.r = r, .in_segment = segment_of(r, node)};
 
         if (!is_backward(r, node))
             pst_node_uses(node, mark_leaving, &look);
@@ -213,7 +213,7 @@ static void mark_needed(struct recompute *r, struct pst_value *value,
 
 static void record_needed(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    struct look *look = ctx;
+    struct visit *look = ctx;
     struct recompute *r = look->r;
     size_t *first;
 
@@ -242,7 +242,7 @@ static enum pst_phase phase_of(struct recompute *r, const struct pst_node *node)
 
 static void mark_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    const struct look *look = ctx;
+    const struct visit *look = ctx;
 
     (void)arg;
     if (is_inner(look->r, *slot))
@@ -256,7 +256,7 @@ static void find_needed(struct recompute *r, unsigned level)
     const struct pst_graph *graph = r->graph;
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
-        struct look look = {.r = r, .node = graph->nodes.at[i], .place = i};
+        struct visit look = {.r = r, .node = graph->nodes.at[i], .place = i};
 
         if (is_reader(r, look.node))
             pst_node_uses(graph->nodes.at[i], record_needed, &look);
@@ -268,7 +268,7 @@ static void find_needed(struct recompute *r, unsigned level)
             continue;
         for (unsigned i = segment->n; i-- > 0;) {
             struct pst_node *node = r->newest[segment->nodes[i]];
-            struct look look = {.r = r, .node = node};
+            struct visit look = {.r = r, .node = node};
 
             if (phase_of(r, node) != PST_PHASE_F)
                 pst_node_uses(node, mark_operand, &look);

@@ -182,7 +182,7 @@ static enum pst_status named_call(struct finder *f, const struct word *word,
 }
 
 /* Contents of one call of a module, by the call's id. */
-struct holds {
+struct call_content {
     bool attention, softmax;
     unsigned products; /* matmuls of two activations */
 };
@@ -208,7 +208,7 @@ static bool is_param_product(struct pst_node *node)
     return (node->op->flags & PST_OP_PRODUCT) != 0 && has_param(node);
 }
 
-static void record_holds(struct holds *h, struct pst_node *node)
+static void record_holds(struct call_content *h, struct pst_node *node)
 {
     if (node->op == &pst_op_scaled_dot_product_attention)
         h->attention = true;
@@ -220,8 +220,8 @@ static void record_holds(struct holds *h, struct pst_node *node)
 
 /* Returns the innermost call around a node that contains an attention (the
  * operator, or a softmax and two matmuls of activations); NULL: none. */
-static const struct pst_module_call *attention_of(const struct holds *holds,
-                                                  const struct pst_node *node)
+static const struct pst_module_call *attention_of(
+    const struct call_content *holds, const struct pst_node *node)
 {
     for (const struct pst_module_call *c = node->call; c != NULL; c = c->parent)
         if (holds[c->id].attention ||
@@ -301,7 +301,8 @@ static enum pst_status add_by_call(struct finder *f, const struct word *word,
 static enum pst_status add_by_attention(struct finder *f)
 {
     const struct pst_graph *graph = f->graph;
-    struct holds *holds = pst_calloc(TAG, graph->calls.n + 1, sizeof(*holds));
+    struct call_content *holds =
+        pst_calloc(TAG, graph->calls.n + 1, sizeof(*holds));
     unsigned *call_of = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*call_of));
     enum pst_status status = PST_OK;
 

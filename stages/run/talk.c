@@ -73,15 +73,15 @@ enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
                               PST_MSG_PAIR, data, bytes, NULL, NULL, diag);
 }
 
-struct settled {
+struct shared_status {
     int32_t status, error;
     char text[1000];
 };
 
-static void set_settled(struct settled *s, enum pst_status status,
+static void set_settled(struct shared_status *s, enum pst_status status,
                         const struct pst_diag *diag)
 {
-    *s = (struct settled){.status = (int32_t)status};
+    *s = (struct shared_status){.status = (int32_t)status};
     if (status != PST_OK && diag != NULL) {
         s->error = (int32_t)diag->error;
         snprintf(s->text, sizeof(s->text), "%.990s", diag->text);
@@ -92,7 +92,7 @@ enum pst_status pst_transport_agree(struct pst_transport *t,
                                     enum pst_status status,
                                     struct pst_diag *diag)
 {
-    struct settled all, one;
+    struct shared_status all, one;
     enum pst_status net = PST_OK;
     unsigned me;
 

@@ -374,14 +374,14 @@ static enum pst_status add_output(struct cutter *c,
     return pst_graph_add_output(c->build.graph, &output, c->s->diag);
 }
 
-struct leaving {
+struct crossing_value {
     const struct pst_value *value;
     size_t first;
 };
 
 static int compare_leaving(const void *a, const void *b)
 {
-    const struct leaving *x = a, *y = b;
+    const struct crossing_value *x = a, *y = b;
 
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
@@ -391,11 +391,12 @@ static int compare_leaving(const void *a, const void *b)
 /* Adds outputs in the order of their first use in other stages. */
 static enum pst_status add_outputs(struct cutter *c)
 {
-    struct PST_VEC(struct leaving) list = {0};
+    struct PST_VEC(struct crossing_value) list = {0};
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < c->whole->values.n && status == PST_OK; i++) {
-        struct leaving item = {c->whole->values.at[i], c->transfers[i].first};
+        struct crossing_value item = {c->whole->values.at[i],
+                                      c->transfers[i].first};
 
         if (!c->transfers[i].leaves || c->transfers[i].stage != (int)c->stage)
             continue;

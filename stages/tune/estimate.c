@@ -137,7 +137,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
 }
 
 /* Seconds of communication of sharded tensors in each microbatch. */
-struct travel {
+struct shard_costs {
     double gathers; /* time to gather values: in F, and once more in B */
     double sums;    /* time to reduce gradients, in B */
 };
@@ -146,7 +146,8 @@ struct travel {
  * in which a replica receives all shards but its own. Without sharding, and
  * with zero1, each shard is sent once to its owner and once back. */
 static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
-                       double once, struct pst_stage_cost *c, struct travel *t)
+                       double once, struct pst_stage_cost *c,
+                       struct shard_costs *t)
 {
     if (mode < PST_SHARING_ZERO2) {
         c->sum += 2 * once;
@@ -161,7 +162,7 @@ static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
 
 /* Adds the part of the communication that does not overlap with kernels, since
  * it takes longer than they do. */
-static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
+static void wait_for_travel(const struct shard_costs *t, struct pst_seconds *s)
 {
     const double back = t->gathers + t->sums;
 
@@ -182,7 +183,7 @@ static enum pst_status add_params(const struct pst_plan *plan,
     const double replicas = PST_MAX(o->replicas, 1);
     unsigned *n_shared =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
-    struct travel *travel =
+    struct shard_costs *travel =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*travel));
     const bool updates = o->train && o->optim.row != NULL;
 

@@ -32,7 +32,7 @@
 
 /* --- numbers moved by an ulp ---------------------------------------------- */
 
-struct moves {
+struct perturbation {
     struct verifier *v;
     struct pst_plan *root; /* plan that the parameters are read from */
     enum pst_status (*read)(void *ctx, unsigned i, void *dst,
@@ -44,7 +44,7 @@ struct moves {
     uint64_t number;
 };
 
-static void move_by_ulp(const struct moves *m, uint32_t what,
+static void move_by_ulp(const struct perturbation *m, uint32_t what,
                         unsigned microbatch, const struct pst_meta *meta,
                         void *data)
 {
@@ -60,7 +60,7 @@ static void move_by_ulp(const struct moves *m, uint32_t what,
 static enum pst_status read_moved(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
-    struct moves *m = ctx;
+    struct perturbation *m = ctx;
     const struct pst_plan_param *p = &m->root->params.at[i];
     enum pst_status status;
 
@@ -78,7 +78,7 @@ static enum pst_status fill_moved(void *ctx, uint64_t step, unsigned microbatch,
                                   unsigned input, void *dst,
                                   struct pst_diag *diag)
 {
-    struct moves *m = ctx;
+    struct perturbation *m = ctx;
     enum pst_status status =
         m->fill(m->fill_ctx, step, microbatch, input, dst, diag);
 
@@ -99,7 +99,7 @@ static struct pst_exec_options single_microbatch(const struct verifier *v)
 }
 
 /* Runs the uncut step on one microbatch with moved numbers. */
-static enum pst_status step_moved(struct moves *m, struct pst_dump **ret)
+static enum pst_status step_moved(struct perturbation *m, struct pst_dump **ret)
 {
     struct verifier *v = m->v;
     struct pst_exec_options one = single_microbatch(v);
@@ -210,11 +210,11 @@ static double item_distance(const struct pst_dump_item *a,
 static enum pst_status measure_movement(struct verifier *v, struct compared *at,
                                         unsigned n)
 {
-    struct moves m = {.v = v,
-                      .root = v->joined,
-                      .fill = v->fill,
-                      .fill_ctx = v->ctx,
-                      .ulp = ulp_of(v)};
+    struct perturbation m = {.v = v,
+                             .root = v->joined,
+                             .fill = v->fill,
+                             .fill_ctx = v->ctx,
+                             .ulp = ulp_of(v)};
     enum pst_status status = PST_OK;
     bool right = true;
 

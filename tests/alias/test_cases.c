@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool wanted(const char *name, int argc, char **argv)
+static bool is_selected(const char *name, int argc, char **argv)
 {
     for (int i = 2; i < argc; i++)
         if (strcmp(argv[i], name) == 0)
@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 
         if (name == NULL)
             name = "";
-        if (!wanted(name, argc, argv))
+        if (!is_selected(name, argc, argv))
             continue;
         alias_case_init(&c, json);
         (void)snprintf(verdict.text, sizeof(verdict.text), "%s", c.fault);

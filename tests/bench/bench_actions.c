@@ -15,7 +15,7 @@
 
 #define STEPS 200
 
-static void nothing(const struct pst_call *call)
+static void run_nothing(const struct pst_call *call)
 {
     (void)call;
 }
@@ -33,7 +33,7 @@ static void empty_kernels(struct pst_engine *engine)
                         &p->arena, p->lists[l].at[k].kernel, sizeof(*kernel));
 
                     assert_non_null(kernel);
-                    kernel->run = nothing;
+                    kernel->run = run_nothing;
                     p->lists[l].at[k].kernel = kernel;
                 }
         }

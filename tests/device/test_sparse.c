@@ -101,7 +101,7 @@ static void refuses_optimizers(void **state)
 }
 
 /* Returns the operator that the text names as missing. */
-static const struct pst_op *missing(const char *text)
+static const struct pst_op *missing_op(const char *text)
 {
     static const char before[] = "has no kernel of ";
     const char *at = strstr(text, before);
@@ -145,7 +145,7 @@ static void runs_what_it_has(void **state)
     (void)state;
     table[PST_AT_tanh] = &own_tanh_row;
     while ((status = start(&job, &device)) == PST_ERR_UNSUPPORTED) {
-        const struct pst_op *op = missing(job.net.diag.text);
+        const struct pst_op *op = missing_op(job.net.diag.text);
         const size_t at = place_of(op);
 
         job_fini(&job);

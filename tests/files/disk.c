@@ -134,8 +134,8 @@ static int new_node(bool is_folder)
 /* Resolves a path below root to its folder and name; false: it is elsewhere.
  * *ret_node: the node with that name, or NONE; for root itself node 0 and no
  * name. */
-static bool locate(int at, const char *path, int *ret_folder, char *ret_name,
-                   int *ret_node)
+static bool resolve_path(int at, const char *path, int *ret_folder,
+                         char *ret_name, int *ret_node)
 {
     char full[2 * PATH_MAX], link[64], *part, *rest = NULL;
     int node = 0, folder = NONE;
@@ -260,7 +260,7 @@ int __wrap_open64(const char *path, int flags, ...)
         mode = va_arg(args, mode_t);
     va_end(args);
     fd = __real_open64(path, flags, mode);
-    if (fd < 0 || !locate(AT_FDCWD, path, &folder, name, &node))
+    if (fd < 0 || !resolve_path(AT_FDCWD, path, &folder, name, &node))
         return fd;
     assert_true(fd < MAX_FDS && (flags & O_TRUNC) == 0);
     if (node == NONE) {
@@ -346,7 +346,7 @@ int __wrap_rename(const char *from, const char *to)
 {
     char a[64], b[64];
     int folder, other, node, target;
-    const bool is_ours = locate(AT_FDCWD, from, &folder, a, &node);
+    const bool is_ours = resolve_path(AT_FDCWD, from, &folder, a, &node);
     int ret;
 
     if (is_ours && should_fail())
@@ -354,7 +354,7 @@ int __wrap_rename(const char *from, const char *to)
     ret = __real_rename(from, to);
     if (ret != 0 || !is_ours)
         return ret;
-    assert_true(locate(AT_FDCWD, to, &other, b, &target));
+    assert_true(resolve_path(AT_FDCWD, to, &other, b, &target));
     record_rename(folder, node, a, other, b);
     return ret;
 }
@@ -365,7 +365,7 @@ static int record_removal(int at, const char *path, int ret)
     char name[64];
     int folder, node;
 
-    if (ret == 0 && locate(at, path, &folder, name, &node))
+    if (ret == 0 && resolve_path(at, path, &folder, name, &node))
         record_names(UNLINK, folder, node, name, "", "remove");
     errno = err;
     return ret;
@@ -392,7 +392,7 @@ int __wrap_mkdir(const char *path, mode_t mode)
     char name[64];
     int folder, node;
 
-    if (ret == 0 && locate(AT_FDCWD, path, &folder, name, &node))
+    if (ret == 0 && resolve_path(AT_FDCWD, path, &folder, name, &node))
         record_names(LINK, folder, new_node(true), name, "", "mkdir");
     errno = err;
     return ret;

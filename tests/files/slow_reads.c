@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * LD_PRELOAD: the file PST_SLOW_FILE is on slow storage. A page of it comes
- * WAIT_S after it was first asked for, by a read, which waits for it, or by
- * posix_fadvise, which does not. Reads of CHECK bytes are those of checks when
- * a job starts; they leave no pages in memory. At the end the process writes to
- * PST_SLOW_COUNT how many pages a read was the first to ask for.
+ * LD_PRELOAD library that simulates slow storage of the file PST_SLOW_FILE. A
+ * page arrives WAIT_S after it was first requested: by a read, which waits for
+ * it, or by posix_fadvise, which does not. Reads of CHECK bytes or more are not
+ * delayed and leave no pages in memory: they are the checks at the start of a
+ * job. At its end the process writes to PST_SLOW_COUNT how many pages were
+ * first requested by a read.
  */
 #undef _FILE_OFFSET_BITS
 #undef _FORTIFY_SOURCE

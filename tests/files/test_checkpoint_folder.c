@@ -356,9 +356,9 @@ static void keeps_what_lost_its_manifest(void **state)
     assert_int_equal(access("ck/step-00000006", F_OK), -1);
 }
 
-static enum pst_status own(const char *digest, bool resume, bool adopt,
-                           struct pst_checkpoint_owner **ret,
-                           struct pst_checkpoint_former *former)
+static enum pst_status claim_folder(const char *digest, bool resume, bool adopt,
+                                    struct pst_checkpoint_owner **ret,
+                                    struct pst_checkpoint_former *former)
 {
     const struct pst_checkpoint_claim claim = {
         .dir = "ck", .model_digest = digest, .resume = resume, .adopt = adopt};
@@ -430,30 +430,34 @@ static void belongs_to_one_run(void **state)
     int lock;
 
     (void)state;
-    assert_int_equal(own(DIGEST, true, false, &a, &former), PST_ERR_NOT_FOUND);
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_int_equal(claim_folder(DIGEST, true, false, &a, &former),
+                     PST_ERR_NOT_FOUND);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     for (int i = 0; i < 4; i++) { /* the owner is alive: nobody takes over */
-        assert_int_equal(own(DIGEST, i & 1, i & 2, &b, &former),
+        assert_int_equal(claim_folder(DIGEST, i & 1, i & 2, &b, &former),
                          PST_ERR_CONFIG);
         assert_non_null(strstr(diag.text, "belongs to a job that runs"));
     }
     assert_int_equal(pst_checkpoint_lock("ck", &lock, &diag), PST_ERR_BUSY);
     pst_checkpoint_release(a);
     /* The owner never saved, so the folder is free for any run. */
-    assert_ok(own("other", false, false, &a, &former), &diag);
+    assert_ok(claim_folder("other", false, false, &a, &former), &diag);
     pst_checkpoint_release(a);
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     pst_checkpoint_release(a);
-    assert_ok(own(DIGEST, true, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, true, false, &a, &former), &diag);
     pst_checkpoint_release(a);
-    assert_int_equal(own(DIGEST, false, false, &a, &former), PST_ERR_CONFIG);
+    assert_int_equal(claim_folder(DIGEST, false, false, &a, &former),
+                     PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "--resume"));
     assert_non_null(strstr(diag.text, "--adopt"));
-    assert_int_equal(own("other", false, false, &a, &former), PST_ERR_CONFIG);
+    assert_int_equal(claim_folder("other", false, false, &a, &former),
+                     PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "another run of another model"));
-    assert_int_equal(own("other", true, true, &a, &former), PST_ERR_MISMATCH);
-    assert_ok(own("other", false, true, &a, &former), &diag);
+    assert_int_equal(claim_folder("other", true, true, &a, &former),
+                     PST_ERR_MISMATCH);
+    assert_ok(claim_folder("other", false, true, &a, &former), &diag);
     assert_int_equal(former.n, 1);
     assert_int_equal(former.step, 1);
     assert_string_equal(former.folder, "former-1");
@@ -469,13 +473,13 @@ static void sees_that_it_was_moved(void **state)
     struct pst_checkpoint_owner *a, *b;
 
     (void)state;
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     assert_ok(pst_checkpoint_check_owner(a, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     assert_int_equal(rename("ck", "ck.old"), 0);
     /* No other folder replaced it. */
     assert_ok(pst_checkpoint_check_owner(a, &diag), &diag);
-    assert_ok(own(DIGEST, false, false, &b, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(pst_checkpoint_check_owner(a, &diag), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "moved away"));
     assert_ok(pst_checkpoint_check_owner(b, &diag), &diag);
@@ -483,7 +487,7 @@ static void sees_that_it_was_moved(void **state)
     /* The name of run b stays in the folder after that run has ended. */
     assert_int_equal(pst_checkpoint_check_owner(a, &diag), PST_ERR_CONFIG);
     /* A run that has not written its name yet keeps the folder, too. */
-    assert_ok(own(DIGEST, false, false, &b, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(unlink("ck/owner.json"), 0);
     assert_int_equal(pst_checkpoint_restore_owner(a, &diag), PST_ERR_CONFIG);
     assert_int_equal(access("ck/owner.json", F_OK), -1);
@@ -509,17 +513,18 @@ static void killed_owners_leave_it_free(void **state)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        c = own(DIGEST, false, false, &a, &former) == PST_OK;
+        c = claim_folder(DIGEST, false, false, &a, &former) == PST_OK;
         if (write(fds[1], &c, 1) == 1)
             (void)pause();
         _exit(1);
     }
     assert_int_equal(read(fds[0], &c, 1), 1);
     assert_int_equal(c, 1);
-    assert_int_equal(own(DIGEST, false, false, &a, &former), PST_ERR_CONFIG);
+    assert_int_equal(claim_folder(DIGEST, false, false, &a, &former),
+                     PST_ERR_CONFIG);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     pst_checkpoint_release(a);
     close(fds[0]);
     close(fds[1]);
@@ -562,24 +567,24 @@ static void doubts_what_another_host_left(void **state)
     (void)state;
     pid = fork();
     if (pid == 0)
-        _exit(own(DIGEST, false, false, &a, &former) != PST_OK);
+        _exit(claim_folder(DIGEST, false, false, &a, &former) != PST_OK);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     move_owner("elsewhere");
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     assert_true(pst_checkpoint_may_be_in_use(a, &host, &ended));
     assert_string_equal(host, "elsewhere");
     assert_int_equal(ended, pid);
     pst_checkpoint_release(a);
     move_owner("elsewhere"); /* this process has recorded its end */
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     assert_false(pst_checkpoint_may_be_in_use(a, &host, &ended));
     pst_checkpoint_release(a);
     pid = fork();
     if (pid == 0)
-        _exit(own(DIGEST, false, false, &a, &former) != PST_OK);
+        _exit(claim_folder(DIGEST, false, false, &a, &former) != PST_OK);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_ok(own(DIGEST, false, false, &a, &former), &diag);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
     /* The owner is of this host. */
     assert_false(pst_checkpoint_may_be_in_use(a, &host, &ended));
     pst_checkpoint_release(a);

@@ -161,8 +161,9 @@ static void tensors_are_checked(void **state)
     pst_arena_fini(&arena);
 }
 
-static void place(struct pst_reader *r, const char *stack, const char *trace,
-                  const char *module, unsigned call, const char *source)
+static void expect_place(struct pst_reader *r, const char *stack,
+                         const char *trace, const char *module, unsigned call,
+                         const char *source)
 {
     const struct pst_json members[] = {
         {.kind = PST_JSON_STRING, .key = "nn_module_stack", .text = stack},
@@ -193,13 +194,14 @@ static void places_are_found(void **state)
     pst_reader_init(&r, NULL, &arena, &diag);
     assert_true(pst_map_put(&r.fqns, "a,b;c@1", &r));
     assert_true(pst_map_put(&r.fqns, "a", &r));
-    place(&r, "L__self__,,m.Net", "", "", 0, "");
-    place(&r,
-          "L__self__,,m.Net;L__self__h.0,h.0,m.B;L__self__h.0.w@12,"
-          "h.0.w,m.L",
-          "  File \"/x/y/net.py\", line 12, in forward\n    x\n"
-          "  File \"/lib/torch/nn/linear.py\", line 5, in forward\n    y",
-          "h.0.w", 12, "net.py:12");
+    expect_place(&r, "L__self__,,m.Net", "", "", 0, "");
+    expect_place(
+        &r,
+        "L__self__,,m.Net;L__self__h.0,h.0,m.B;L__self__h.0.w@12,"
+        "h.0.w,m.L",
+        "  File \"/x/y/net.py\", line 12, in forward\n    x\n"
+        "  File \"/lib/torch/nn/linear.py\", line 5, in forward\n    y",
+        "h.0.w", 12, "net.py:12");
     stack = r.place->stack;
     assert_int_equal(stack->n, 3);
     assert_int_equal(stack->n_nested, 3);
@@ -209,23 +211,25 @@ static void places_are_found(void **state)
     assert_string_equal(stack->frames[2].key, "L__self__h.0.w@12");
     assert_int_equal(stack->frames[2].call, 12);
     assert_false(r.place->library);
-    place(&r, NULL, NULL, "h.0.w", 12, "net.py:12");
-    place(&r, "L__self__,,m.Net;L__self__a,b;c@1,a,b;c@1,m.L;",
-          "File \"torch/only.py\", line 1, in f", "a,b;c@1", 0, "only.py:1");
-    place(&r, "L__self__,,m.Net;L__self__a,b;c@1@2,a,b;c@1,m.L", "no trace",
-          "a,b;c@1", 2, "");
-    place(&r, "140042659517776,,m.N;140042659517777@3,a.x,m.L", NULL, "a.x", 3,
-          "");
+    expect_place(&r, NULL, NULL, "h.0.w", 12, "net.py:12");
+    expect_place(&r, "L__self__,,m.Net;L__self__a,b;c@1,a,b;c@1,m.L;",
+                 "File \"torch/only.py\", line 1, in f", "a,b;c@1", 0,
+                 "only.py:1");
+    expect_place(&r, "L__self__,,m.Net;L__self__a,b;c@1@2,a,b;c@1,m.L",
+                 "no trace", "a,b;c@1", 2, "");
+    expect_place(&r, "140042659517776,,m.N;140042659517777@3,a.x,m.L", NULL,
+                 "a.x", 3, "");
     /* c is called from b but not inside it; the stack ends there. */
-    place(&r, "L__self__,,m.N;L__self__b,b,m.B;L__self__bc,bc,m.C", NULL, "b",
-          0, "");
+    expect_place(&r, "L__self__,,m.N;L__self__b,b,m.B;L__self__bc,bc,m.C", NULL,
+                 "b", 0, "");
     assert_int_equal(r.place->stack->n, 3);
     assert_int_equal(r.place->stack->n_nested, 2);
-    place(&r, "L__self__,,m.N;L__self__d,d,torch.nn.modules.dropout.Dropout",
-          NULL, "d", 0, "");
+    expect_place(&r,
+                 "L__self__,,m.N;L__self__d,d,torch.nn.modules.dropout.Dropout",
+                 NULL, "d", 0, "");
     assert_true(r.place->library && r.place->dropout);
-    place(&r, "L__self__,,m.N;L__self__b,c,m.B", NULL, "", 0, "");
-    place(&r, ";;,,@", "File \"", "", 0, "");
+    expect_place(&r, "L__self__,,m.N;L__self__b,c,m.B", NULL, "", 0, "");
+    expect_place(&r, ";;,,@", "File \"", "", 0, "");
     pst_reader_fini(&r);
     pst_arena_fini(&arena);
 }

@@ -5,8 +5,8 @@
 
 #include "tests/files/checkpoints.h"
 
-static struct pst_checkpoint_rewinds made(unsigned n,
-                                          const uint64_t (*pairs)[2])
+static struct pst_checkpoint_rewinds rewinds_of(unsigned n,
+                                                const uint64_t (*pairs)[2])
 {
     struct pst_checkpoint_rewinds ret = {0};
 
@@ -34,18 +34,18 @@ static void rewinds_are_few(void **state)
     static const uint64_t back[][2] = {{5, 10}, {7, 20}, {9, 30}, {11, 20}};
     static const uint64_t left[][2] = {{5, 10}, {11, 20}};
     static const uint64_t late[][2] = {{11, 20}, {7, 20}, {9, 30}};
-    struct pst_checkpoint_rewinds r = made(3, three);
+    struct pst_checkpoint_rewinds r = rewinds_of(3, three);
 
     (void)state;
     check(&r, 3, three);
     assert_int_equal(pst_checkpoint_course(&r), 9);
-    r = made(4, order);
+    r = rewinds_of(4, order);
     check(&r, 3, three);
-    r = made(4, back);
+    r = rewinds_of(4, back);
     check(&r, 2, left);
-    r = made(3, late);
+    r = rewinds_of(3, late);
     check(&r, 1, &left[1]);
-    r = made(0, three);
+    r = rewinds_of(0, three);
     assert_int_equal(pst_checkpoint_course(&r), 0);
     /* The oldest one is forgotten. */
     for (unsigned i = 0; i < 2 * PST_CHECKPOINT_REWINDS; i++)
@@ -61,7 +61,7 @@ static void rewinds_are_few(void **state)
 static void leaves_courses(void **state)
 {
     static const uint64_t pairs[][2] = {{5, 10}, {7, 20}};
-    const struct pst_checkpoint_rewinds r = made(2, pairs);
+    const struct pst_checkpoint_rewinds r = rewinds_of(2, pairs);
 
     (void)state;
     assert_false(pst_checkpoint_is_left(&r, 0, 10));
@@ -90,8 +90,8 @@ static void save_course(uint64_t step, uint64_t course)
 }
 
 /* Returns the step that is opened, or the negative status. */
-static int64_t opened(uint64_t step, const struct pst_checkpoint_lineage *of,
-                      struct pst_str *notes)
+static int64_t open_step(uint64_t step, const struct pst_checkpoint_lineage *of,
+                         struct pst_str *notes)
 {
     const struct pst_checkpoint_query query = {.dir = "ck",
                                                .step = step,
@@ -121,25 +121,25 @@ static void opens_only_the_past(void **state)
     save_course(15, 5);
     save_course(20, 0);
     save_course(30, 0);
-    assert_int_equal(opened(PST_CHECKPOINT_LATEST, &of, NULL), 30);
+    assert_int_equal(open_step(PST_CHECKPOINT_LATEST, &of, NULL), 30);
     of.newest = 29;
-    assert_int_equal(opened(PST_CHECKPOINT_LATEST, &of, NULL), 20);
+    assert_int_equal(open_step(PST_CHECKPOINT_LATEST, &of, NULL), 20);
     of.newest = 9;
-    assert_int_equal(opened(PST_CHECKPOINT_LATEST, &of, NULL),
+    assert_int_equal(open_step(PST_CHECKPOINT_LATEST, &of, NULL),
                      PST_ERR_NOT_FOUND);
     of.newest = UINT64_MAX;
     pst_checkpoint_add_rewind(&of.rewinds, 5, 10);
-    assert_int_equal(opened(PST_CHECKPOINT_LATEST, &of, &notes), 15);
+    assert_int_equal(open_step(PST_CHECKPOINT_LATEST, &of, &notes), 15);
     assert_string_equal(pst_str_text(&notes),
                         "step-00000030: is not in the past of the run, which "
                         "has gone back to an earlier step with --resume=STEP "
                         "since then\n");
     pst_str_fini(&notes);
-    assert_int_equal(opened(20, &of, NULL), PST_ERR_NOT_FOUND);
+    assert_int_equal(open_step(20, &of, NULL), PST_ERR_NOT_FOUND);
     assert_non_null(strstr(diag.text, "is not in the past of the run"));
-    assert_int_equal(opened(10, &of, NULL), 10);
+    assert_int_equal(open_step(10, &of, NULL), 10);
     pst_checkpoint_add_rewind(&of.rewinds, 6, 5);
-    assert_int_equal(opened(PST_CHECKPOINT_LATEST, &of, NULL),
+    assert_int_equal(open_step(PST_CHECKPOINT_LATEST, &of, NULL),
                      PST_ERR_NOT_FOUND);
     of.rewinds.n = 0;
     assert_ok(pst_checkpoint_set_left_aside("ck", &of.rewinds, &former, &diag),
@@ -153,9 +153,10 @@ static void opens_only_the_past(void **state)
     assert_true(is_there(10) && is_there(15) && !is_there(20));
 }
 
-static enum pst_status take(const char *folder, const char *run, bool adopt,
-                            const struct pst_checkpoint_rewinds *rewinds,
-                            struct pst_checkpoint_owner **ret)
+static enum pst_status claim_folder(
+    const char *folder, const char *run, bool adopt,
+    const struct pst_checkpoint_rewinds *rewinds,
+    struct pst_checkpoint_owner **ret)
 {
     const bool is_first = strcmp(folder, "ck") == 0;
     const struct pst_checkpoint_claim claim = {.dir = folder,
@@ -178,14 +179,15 @@ static void unlocked_folder_is_checked(void **state)
     struct pst_checkpoint_owner *owner;
 
     (void)state;
-    assert_ok(take("ck", "a", false, NULL, &owner), &diag);
+    assert_ok(claim_folder("ck", "a", false, NULL, &owner), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     pst_checkpoint_release(owner);
     assert_int_equal(unlink("ck/lock"), 0);
     assert_int_equal(mkdir("ck/lock", 0777), 0);
-    assert_int_equal(take("ck", "b", false, NULL, &owner), PST_ERR_CONFIG);
+    assert_int_equal(claim_folder("ck", "b", false, NULL, &owner),
+                     PST_ERR_CONFIG);
     assert_int_equal(diag.error, PST_E_CHECKPOINT_OTHER_RUN);
-    assert_int_equal(take("ck", "b", true, NULL, &owner), PST_ERR_IO);
+    assert_int_equal(claim_folder("ck", "b", true, NULL, &owner), PST_ERR_IO);
     assert_true(is_there(1));
 }
 
@@ -197,8 +199,8 @@ static void pair_misses_a_folder(void **state)
     struct pst_checkpoint_pair pair;
 
     (void)state;
-    assert_ok(take("ck", "a", false, NULL, &owners[0]), &diag);
-    assert_ok(take("second", "a", false, NULL, &owners[1]), &diag);
+    assert_ok(claim_folder("ck", "a", false, NULL, &owners[0]), &diag);
+    assert_ok(claim_folder("second", "a", false, NULL, &owners[1]), &diag);
     assert_int_equal(rename("second", "away"), 0);
     assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
     assert_false(pair.gone[0] || pair.gone[1]); /* nothing was saved */
@@ -230,16 +232,16 @@ static void pair_misses_a_folder(void **state)
 static void pair_has_one_run(void **state)
 {
     static const uint64_t pairs[][2] = {{5, 10}, {7, 20}};
-    const struct pst_checkpoint_rewinds one = made(1, pairs),
-                                        two = made(2, pairs);
+    const struct pst_checkpoint_rewinds one = rewinds_of(1, pairs),
+                                        two = rewinds_of(2, pairs);
     struct pst_checkpoint_owner *first, *second;
     struct pst_checkpoint_pair pair;
 
     (void)state;
     assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
     assert_string_equal(pair.run, "");
-    assert_ok(take("ck", "a", false, &one, &first), &diag);
-    assert_ok(take("second", "a", false, &two, &second), &diag);
+    assert_ok(claim_folder("ck", "a", false, &one, &first), &diag);
+    assert_ok(claim_folder("second", "a", false, &two, &second), &diag);
     assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
     assert_string_equal(pair.run, "a");
     assert_false(pair.of_second || pair.lineage.ignored[0] ||
@@ -252,7 +254,7 @@ static void pair_has_one_run(void **state)
     assert_int_equal(pair.missed, 0);
     pst_checkpoint_release(second);
     /* Another run took the second folder. */
-    assert_ok(take("second", "b", false, NULL, &second), &diag);
+    assert_ok(claim_folder("second", "b", false, NULL, &second), &diag);
     assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
     assert_string_equal(pair.run, "a");
     assert_true(pair.lineage.ignored[1] && !pair.replaced[1]);
@@ -282,7 +284,7 @@ static void pair_has_one_run(void **state)
     assert_int_equal(mkdir("second/owner.json", 0777), 0);
     assert_int_equal(pst_checkpoint_read_pair("ck", "second", &pair, &diag),
                      PST_ERR_IO);
-    assert_ok(take("ck", "a", false, NULL, &first), &diag);
+    assert_ok(claim_folder("ck", "a", false, NULL, &first), &diag);
     assert_ok(pst_checkpoint_read_pair("ck", "second", &pair, &diag), &diag);
     assert_true(pair.lineage.ignored[1] && !pair.lineage.ignored[0]);
     pst_checkpoint_release(first);

@@ -25,9 +25,9 @@ static struct pst_safetensors_entry entry(const char *name, unsigned rank,
         name, pst_meta_make(PST_F32, rank, sizes), data, 0};
 }
 
-static enum pst_status find(void *ctx, const char *tensor,
-                            const struct pst_safetensors_entry **ret,
-                            struct pst_diag *why)
+static enum pst_status find_tensor(void *ctx, const char *tensor,
+                                   const struct pst_safetensors_entry **ret,
+                                   struct pst_diag *why)
 {
     *ret = pst_safetensors_find(ctx, tensor);
     return *ret != NULL
@@ -92,7 +92,8 @@ static void writes_keys_and_windows(void **state)
             &names, &(struct pst_state_name){.key = "w", .tensor = "param.e"},
             &diag),
         PST_ERR_INPUT);
-    assert_ok(pst_state_write("to", &names, find, from, &bytes, &diag), &diag);
+    assert_ok(pst_state_write("to", &names, find_tensor, from, &bytes, &diag),
+              &diag);
     assert_int_equal(bytes, 2 * sizeof(many) + sizeof(floats) + sizeof(turned) +
                                 sizeof(odd));
     assert_ok(pst_safetensors_open("to", &to, &diag), &diag);
@@ -121,12 +122,14 @@ static void writes_keys_and_windows(void **state)
     pst_free(text);
     /* A window outside its tensor is refused, and the file stays unchanged. */
     add_window(&names, "outside", (int64_t[]){2, 2}, (int64_t[]){3, 2}, 1);
-    assert_int_equal(pst_state_write("to", &names, find, from, &bytes, &diag),
-                     PST_ERR_INPUT);
+    assert_int_equal(
+        pst_state_write("to", &names, find_tensor, from, &bytes, &diag),
+        PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "\"outside\" lies outside"));
     add(&names, "none", "param.none");
-    assert_int_equal(pst_state_write("to", &names, find, from, &bytes, &diag),
-                     PST_ERR_INPUT);
+    assert_int_equal(
+        pst_state_write("to", &names, find_tensor, from, &bytes, &diag),
+        PST_ERR_INPUT);
     assert_int_equal(folder_count(), 2);
     pst_state_names_fini(&names);
     pst_safetensors_close(from);
@@ -185,7 +188,7 @@ static void writes_large_views(void **state)
     add_window(&names, "tall", tall, (const int64_t[2]){0, 1}, 0);
     add_window(&names, "flat", flat, (const int64_t[2]){1, 0}, 0);
     pst_budget_begin(&budget, 0);
-    status = pst_state_write("to", &names, find, from, &bytes, &diag);
+    status = pst_state_write("to", &names, find_tensor, from, &bytes, &diag);
     pst_budget_end(&budget);
     assert_ok(status, &diag);
     assert_int_equal(bytes, 2 * 6 * (uint64_t)WIDE * sizeof(float));

@@ -36,13 +36,13 @@ static struct pst_meta draw(unsigned *seed)
     return view_of(rank, sizes, strides);
 }
 
-static void mark(const struct pst_meta *meta, int64_t at, unsigned d,
-                 bool *marks)
+static void mark_elements(const struct pst_meta *meta, int64_t at, unsigned d,
+                          bool *marks)
 {
     if (d == meta->rank)
         marks[at] = true;
     for (int64_t i = 0; d < meta->rank && i < meta->size[d]; i++)
-        mark(meta, at + i * meta->stride[d], d + 1, marks);
+        mark_elements(meta, at + i * meta->stride[d], d + 1, marks);
 }
 
 static void views_meet_as_their_elements(void **state)
@@ -57,8 +57,8 @@ static void views_meet_as_their_elements(void **state)
         bool in_a[STORAGE] = {false}, in_b[STORAGE] = {false};
         bool meet = false, covers = true, got;
 
-        mark(a.meta, a.offset, 0, in_a);
-        mark(b.meta, b.offset, 0, in_b);
+        mark_elements(a.meta, a.offset, 0, in_a);
+        mark_elements(b.meta, b.offset, 0, in_b);
         for (unsigned i = 0; i < STORAGE; i++) {
             meet = meet || (in_a[i] && in_b[i]);
             covers = covers && (in_a[i] || !in_b[i]);

@@ -65,7 +65,7 @@ static struct pst_value *sine(struct program *x, struct pst_value *v)
                      : pst_emit(&x->build, &pst_op_sin, PST_ARGS(pst_v(v)));
 }
 
-static struct pst_value *part(struct program *x, struct pst_value *v)
+static struct pst_value *emit_slice(struct program *x, struct pst_value *v)
 {
     v = pst_functionalise_read(x->f, v);
     return v == NULL
@@ -173,7 +173,7 @@ static void reads_of_nothing(void **state)
     /* A view that was made before the storage was freed. */
     begin(&x, PST_VALUE_INPUT);
     {
-        struct pst_value *view = part(&x, x.p);
+        struct pst_value *view = emit_slice(&x, x.p);
 
         assert_non_null(view);
         assert_ok(resize(&x, x.p, 0), &diag);
@@ -202,7 +202,7 @@ static void other_faults(void **state)
                    "from 32 to 16 bytes");
 
     begin(&x, PST_VALUE_INPUT);
-    view = part(&x, x.p);
+    view = emit_slice(&x, x.p);
     expect_refusal(&x, resize(&x, view, 0) == PST_OK, "E_RESIZE_VIEW",
                    "a part of it");
 

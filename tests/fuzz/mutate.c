@@ -115,7 +115,7 @@ static json_t *value_at(const struct place *p)
                           : json_array_get(p->parent, p->index);
 }
 
-static void put(const struct place *p, json_t *value)
+static void set_value(const struct place *p, json_t *value)
 {
     if (p->key != NULL)
         json_object_set_new(p->parent, p->key, value);
@@ -125,7 +125,7 @@ static void put(const struct place *p, json_t *value)
 
 /* Finds the n-th value below `at`, in order; counts n down. Returns 0 if there
  * are fewer. */
-static int find(json_t *at, size_t *n, struct place *ret)
+static int find_nth(json_t *at, size_t *n, struct place *ret)
 {
     const char *key;
     size_t i;
@@ -138,7 +138,7 @@ static int find(json_t *at, size_t *n, struct place *ret)
                 *ret = (struct place){at, key, 0};
                 return 1;
             }
-            if (find(v, n, ret))
+            if (find_nth(v, n, ret))
                 return 1;
         }
     } else if (json_is_array(at)) {
@@ -148,7 +148,7 @@ static int find(json_t *at, size_t *n, struct place *ret)
                 *ret = (struct place){at, NULL, i};
                 return 1;
             }
-            if (find(v, n, ret))
+            if (find_nth(v, n, ret))
                 return 1;
         }
     }
@@ -156,7 +156,7 @@ static int find(json_t *at, size_t *n, struct place *ret)
 }
 
 /* Picks a value: mostly in the nodes of the graph, if it is a program. */
-static struct place any(struct mutator *m, json_t *root)
+static struct place pick_place(struct mutator *m, json_t *root)
 {
     json_t *module = json_object_get(root, "graph_module");
     json_t *graph = json_object_get(module, "graph");
@@ -171,15 +171,16 @@ static struct place any(struct mutator *m, json_t *root)
         root = json_object_get(graph, "nodes");
     if (count(root) > 1)
         n = mutator_pick(m, (unsigned)count(root) - 1);
-    (void)find(root, &n, &ret);
+    (void)find_nth(root, &n, &ret);
     return ret;
 }
 
 /* Returns another value of the document, with the same key if one is found
  * soon. */
-static json_t *other(struct mutator *m, json_t *root, const struct place *like)
+static json_t *pick_other(struct mutator *m, json_t *root,
+                          const struct place *like)
 {
-    struct place p = any(m, root);
+    struct place p = pick_place(m, root);
 
     for (unsigned i = 0; i < 60; i++) {
         if (p.parent == NULL)
@@ -188,7 +189,7 @@ static json_t *other(struct mutator *m, json_t *root, const struct place *like)
             (like->key == NULL ||
              (p.key != NULL && strcmp(p.key, like->key) == 0)))
             break;
-        p = any(m, root);
+        p = pick_place(m, root);
     }
     return json_deep_copy(value_at(&p));
 }
@@ -199,25 +200,26 @@ static void disturb(struct mutator *m, json_t *root, const struct place *p)
 
     switch (json_typeof(v)) {
     case JSON_INTEGER:
-        put(p, json_integer(mutator_pick(m, 2)
-                                ? numbers[mutator_pick(m, COUNT(numbers))]
-                                : json_integer_value(v) - 3 +
-                                      (json_int_t)mutator_pick(m, 7)));
+        set_value(p, json_integer(mutator_pick(m, 2)
+                                      ? numbers[mutator_pick(m, COUNT(numbers))]
+                                      : json_integer_value(v) - 3 +
+                                            (json_int_t)mutator_pick(m, 7)));
         return;
     case JSON_STRING:
-        put(p, mutator_pick(m, 2)
-                   ? other(m, root, p)
-                   : json_string(words[mutator_pick(m, COUNT(words))]));
+        set_value(p, mutator_pick(m, 2)
+                         ? pick_other(m, root, p)
+                         : json_string(words[mutator_pick(m, COUNT(words))]));
         return;
     case JSON_TRUE:
     case JSON_FALSE:
-        put(p, json_boolean(!json_boolean_value(v)));
+        set_value(p, json_boolean(!json_boolean_value(v)));
         return;
     case JSON_REAL:
-        put(p, mutator_pick(m, 2) ? json_real(1e308) : json_string("NaN"));
+        set_value(p,
+                  mutator_pick(m, 2) ? json_real(1e308) : json_string("NaN"));
         return;
     default:
-        put(p, other(m, root, p));
+        set_value(p, pick_other(m, root, p));
     }
 }
 
@@ -231,13 +233,13 @@ static void rename_kind(struct mutator *m, json_t *root, const struct place *p)
     void *first;
 
     if (!json_is_object(v) || json_object_size(v) == 0) {
-        put(p, json_null());
+        set_value(p, json_null());
         return;
     }
     first = json_object_iter(v);
     of = (struct place){v, kind, 0};
     json_object_set(v, kind, json_object_iter_value(first));
-    got = mutator_pick(m, 2) ? other(m, root, &of)
+    got = mutator_pick(m, 2) ? pick_other(m, root, &of)
                              : json_incref(json_object_get(v, kind));
     json_object_clear(v);
     json_object_set_new(v, kind, got);
@@ -253,7 +255,7 @@ static void reorder(struct mutator *m, const struct place *p)
         v = p->parent;
     n = (unsigned)json_array_size(v);
     if (!json_is_array(v) || n == 0) {
-        put(p, json_array());
+        set_value(p, json_array());
         return;
     }
     i = mutator_pick(m, n);
@@ -271,7 +273,7 @@ static void reorder(struct mutator *m, const struct place *p)
 
 void mutate(struct mutator *m, json_t *root)
 {
-    const struct place p = any(m, root);
+    const struct place p = pick_place(m, root);
 
     if (p.parent == NULL) /* the document is empty */
         return;
@@ -283,7 +285,7 @@ void mutate(struct mutator *m, json_t *root)
             json_array_remove(p.parent, p.index);
         return;
     case 1:
-        put(&p, json_null());
+        set_value(&p, json_null());
         return;
     case 2:
         rename_kind(m, root, &p);
@@ -293,9 +295,9 @@ void mutate(struct mutator *m, json_t *root)
         reorder(m, &p);
         return;
     case 5: {
-        const struct place q = any(m, root);
+        const struct place q = pick_place(m, root);
 
-        put(&p, json_deep_copy(value_at(&q)));
+        set_value(&p, json_deep_copy(value_at(&q)));
         return;
     }
     default:

@@ -327,7 +327,7 @@ static void differentiate(struct pst_graph *graph, void **given,
         check_refusal(status, diag, text);
 }
 
-static void use(const char *text)
+static void check_operator(const char *text)
 {
     const struct sample sample = {.text = text};
     void *given[MAX_GIVEN + PST_MAX_OUTS] = {NULL};
@@ -391,7 +391,7 @@ static void try_one(void)
         (void)fflush(stdout);
     }
     test_limit_work(SECONDS);
-    use(text);
+    check_operator(text);
     test_limit_work(0);
     free(text);
 }

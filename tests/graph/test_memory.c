@@ -41,7 +41,7 @@ static enum pst_status build(struct pst_graph *graph)
     return pst_graph_add_output(graph, &output, &diag);
 }
 
-static enum pst_status everything(void)
+static enum pst_status build_and_parse(void)
 {
     struct pst_graph *one = NULL, *two = NULL, *three = NULL;
     struct pst_str text = {0};
@@ -74,7 +74,7 @@ static void survives_every_failure(void **state)
     (void)state;
     while (status != PST_OK) {
         pst_alloc_fail_at(++n);
-        status = everything();
+        status = build_and_parse();
         pst_alloc_fail_at(0);
         if (status != PST_OK)
             assert_int_equal(status, PST_ERR_NOMEM);

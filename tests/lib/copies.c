@@ -110,8 +110,8 @@ static void steps(void)
     require(step(&d) != loss);
 }
 
-/* Any number of rows: whole microbatches are lent; what is left is repeated
- * until it fills one. */
+/* Evaluates any number of rows. Whole microbatches are read where they are; the
+ * remaining rows are repeated until they fill the last microbatches. */
 static void evaluations(void)
 {
     double loss, again;
@@ -119,7 +119,7 @@ static void evaluations(void)
 
     for (int rows = 1; rows <= ROWS; rows++) {
         const int whole = rows / 2 * 2;
-        /* the microbatches that only fill a step read rows, too */
+        /* microbatches that pad the last step repeat rows, and read them */
         const int last = (rows + 3) / 4 * 4 - whole;
         const int x = WIDTH * sizeof(float);
 

@@ -364,7 +364,7 @@ static size_t input_grads(char **argv)
 }
 
 #ifndef OLD_HEADER
-static size_t half(char **argv)
+static size_t run_half_step(char **argv)
 {
     struct penstock_step result = PENSTOCK_INIT(result);
 
@@ -440,7 +440,7 @@ static size_t obey_new(char **argv)
 {
     const char *what = argv[0];
 
-    return strcmp(what, "half") == 0     ? half(argv + 1)
+    return strcmp(what, "half") == 0     ? run_half_step(argv + 1)
            : strcmp(what, "keep") == 0   ? keep()
            : strcmp(what, "change") == 0 ? change(argv + 1)
            : strcmp(what, "update") == 0 ? update()

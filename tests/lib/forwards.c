@@ -169,7 +169,8 @@ static void check_elsewhere(struct run *r)
             strstr(error.remedy, "penstock_get") != NULL);
 }
 
-static void follow(const char *path, const char *folder, const char *ranks)
+static void check_forwards(const char *path, const char *folder,
+                           const char *ranks)
 {
     struct penstock_step step = PENSTOCK_INIT(step);
     char last[8192] = {0}, first[1024], now[1024];
@@ -207,7 +208,7 @@ int main(int argc, char **argv)
     require(argc == 5);
     dtype = argv[2];
     optimizer = argv[3];
-    follow(argv[1], argv[4], "1");
-    follow(argv[1], argv[4], "2");
+    check_forwards(argv[1], argv[4], "1");
+    check_forwards(argv[1], argv[4], "2");
     return 0;
 }

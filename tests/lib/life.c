@@ -57,7 +57,7 @@ static void fail(struct turn *t)
     require(train(t, 1) == PENSTOCK_ERR_CANCELLED);
 }
 
-static void nothing(struct turn *t)
+static void do_nothing(struct turn *t)
 {
     (void)t;
 }
@@ -161,10 +161,11 @@ static const struct {
     void (*play)(struct turn *turn);
     bool has_session;
     bool of_order; /* the model ORDER.pt2 */
-} turns[] = {
-    {nothing, false, false}, {nothing, true, false},      {step, true, false},
-    {fail, true, false},     {pass_forward, true, false}, {save, true, false},
-    {swap, true, true},      {refuse, false, false},      {call, false, false}};
+} turns[] = {{do_nothing, false, false},  {do_nothing, true, false},
+             {step, true, false},         {fail, true, false},
+             {pass_forward, true, false}, {save, true, false},
+             {swap, true, true},          {refuse, false, false},
+             {call, false, false}};
 
 #define N_TURNS (sizeof(turns) / sizeof(turns[0]))
 

@@ -152,7 +152,7 @@ static void print(const char *rows, const char *ranks, struct sizes s)
            rows, ranks, s.planned, s.mapped, s.heap, (ssize_t)s.resident);
 }
 
-static void judge(const char *path, const char *ranks)
+static void check_sizes(const char *path, const char *ranks)
 {
     struct sizes few, many, after;
 
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
         (void)live(argv[1], i % 2 == 0 ? "8" : "4096", "1", &after);
         (void)live(argv[1], i % 2 == 0 ? "8" : "4096", "2", &after);
     }
-    judge(argv[1], "1");
-    judge(argv[1], "2");
+    check_sizes(argv[1], "1");
+    check_sizes(argv[1], "2");
     return 0;
 }

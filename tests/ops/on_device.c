@@ -14,7 +14,7 @@ struct placed {
     unsigned n;
 };
 
-static void place(struct placed *p, const struct pst_device_memory *mem)
+static void place_blocks(struct placed *p, const struct pst_device_memory *mem)
 {
     size_t at = ALIGN;
 
@@ -75,7 +75,7 @@ const char *on_device_try(struct pst_device_memory *mem,
     struct pst_call frame = *call;
     struct pst_event none = {0};
 
-    place(&p, mem);
+    place_blocks(&p, mem);
     copy_to_device(&p, mem);
     for (unsigned i = 0; i < call->n_in; i++)
         in[i] = (struct pst_operand){device_address(&p, mem, call->in[i].data),

@@ -166,7 +166,7 @@ static void check_ends(enum pst_dtype dtype, enum pst_isa isa)
         }
 }
 
-static void ends(void **state)
+static void buffer_ends(void **state)
 {
     (void)state;
     for (unsigned d = 0; d < PST_COUNT(dtypes); d++)
@@ -179,7 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(upcasts_all), cmocka_unit_test(rounds_floats),
         cmocka_unit_test(rounds_ties), cmocka_unit_test(overflows),
-        cmocka_unit_test(ends)};
+        cmocka_unit_test(buffer_ends)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ static const char *const right[] = {
     "input %x: f32[2]; %r: f32[2] view of %x + 0 = "
     "aten.dropout.default(%x, 0.5, False)",
     "input %x: f32[2]; %r: f32[2] = aten.dropout.default(%x, 0.5, True)",
-    /* pieces */
+    /* chunks */
     "input %x: f32[7]; %a: f32[3] view of %x + 0, %b: f32[3] view of %x + 3, "
     "%c: f32[1] view of %x + 6 = aten.chunk.default(%x, 3)",
     "input %x: f32[6]; %a: f32[2] view of %x + 0, %b: f32[2] view of %x + 2, "

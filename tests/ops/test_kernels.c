@@ -313,7 +313,7 @@ static double element(const struct pst_operand *x, int64_t i)
 
 /* Returns half a unit in the last place of the dtype: the cost of one rounding.
  */
-static double unit(enum pst_dtype dtype)
+static double half_ulp(enum pst_dtype dtype)
 {
     switch (dtype) {
     case PST_BF16:
@@ -335,14 +335,14 @@ static void compare(const struct bench *b, const struct pst_kernel *kernel,
 {
     const int64_t n = pst_meta_numel(want->meta);
     const double added =
-        mode == ACCUMULATE ? 4.0 * unit(want->meta->dtype) : 0.0;
+        mode == ACCUMULATE ? 4.0 * half_ulp(want->meta->dtype) : 0.0;
     double largest = 0.0, tolerance = PST_MAX(kernel->tolerance, added);
 
     if (mode != ACCUMULATE && same_bits(want, got))
         return;
     if (tolerance > 0.0)
         /* both results are rounded */
-        tolerance = PST_MAX(tolerance, 2.0 * unit(want->meta->dtype));
+        tolerance = PST_MAX(tolerance, 2.0 * half_ulp(want->meta->dtype));
     for (int64_t i = 0; i < n; i++)
         if (isfinite(element(want, i)))
             largest = PST_MAX(largest, fabs(element(want, i)));

@@ -50,7 +50,7 @@ struct shape {
     unsigned threads;
 };
 
-static bool sees(const struct shape *s, int64_t query, int64_t key)
+static bool is_visible(const struct shape *s, int64_t query, int64_t key)
 {
     static const int64_t ends[] = {70, 71, 150, 223, 500};
     unsigned a = 0, b = 0;
@@ -92,7 +92,7 @@ static void make_mask(struct pst_operand *o, const struct shape *s,
     o->meta = test_meta(pst_meta_make(dtype, 4, size));
     for (int64_t i = 0; i < size[2]; i++)
         for (int64_t j = 0; j < s->rows; j++) {
-            const bool seen = sees(s, i, j);
+            const bool seen = is_visible(s, i, j);
             const int64_t at = i * s->rows + j;
 
             if (kind == BOOL)

@@ -239,7 +239,7 @@ static void check(const struct shape *s)
     free(result.data);
 }
 
-static void products_of_rounded_factors(void **state)
+static void matmuls_of_rounded_operands(void **state)
 {
     static const int64_t sizes[][4] = {{1, 256, 512, 512}, {1, 256, 2048, 512},
                                        {1, 512, 512, 256}, {3, 40, 24, 72},
@@ -280,7 +280,7 @@ static void hides_features(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(products_of_rounded_factors, setup),
+        cmocka_unit_test_setup(matmuls_of_rounded_operands, setup),
         cmocka_unit_test(hides_features),
     };
 

@@ -14,7 +14,7 @@
 
 static unsigned seed = 1;
 
-static float number(void)
+static float random_number(void)
 {
     seed = seed * 1664525u + 1013904223u;
     return (float)(seed >> 8) / (1 << 24) - 0.5f;
@@ -27,7 +27,7 @@ static float *numbers(int64_t n)
 
     assert_non_null(x);
     for (int64_t i = 0; i < n; i++)
-        x[i] = number();
+        x[i] = random_number();
     return x;
 }
 

@@ -184,7 +184,7 @@ static void refuses_what_is_damaged(void **state)
 }
 
 /* All ranks use the rates of rank 0. */
-static void adopts(void **state)
+static void ranks_adopt_rates(void **state)
 {
     struct pst_rates rates = *pst_rates_here();
 
@@ -202,7 +202,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(refuses_what_is_damaged, setup,
                                         teardown),
-        cmocka_unit_test(adopts),
+        cmocka_unit_test(ranks_adopt_rates),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

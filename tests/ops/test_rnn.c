@@ -168,8 +168,8 @@ static bool is_same(const struct layer *l, float *const want[N_OUT])
 /* With a pool, the rows have the bits of the parts that they are divided into.
  * These are also the bits of all rows together, except for libraries that sum
  * other numbers of rows in another order (OpenBLAS with AVX2). */
-static void one(enum pst_rnn_mode mode, int64_t b, int64_t h, bool reverse,
-                struct pst_pool *pool)
+static void check_layer(enum pst_rnn_mode mode, int64_t b, int64_t h,
+                        bool reverse, struct pst_pool *pool)
 {
     struct layer l = layer_of(mode, b, h, reverse);
     float *w = numbers(pst_rnn_gates(mode) * h * h);
@@ -213,8 +213,8 @@ static void divides_rows(void **state)
         assert_ok(pst_pool_new(threads, &pool, &diag), &diag);
         for (size_t i = 0; i < PST_COUNT(rows); i++)
             for (int mode = PST_RNN_LSTM; mode <= PST_RNN_RELU; mode++) {
-                one((enum pst_rnn_mode)mode, rows[i], 256, i % 2, pool);
-                one((enum pst_rnn_mode)mode, rows[i], 100, i % 2, pool);
+                check_layer((enum pst_rnn_mode)mode, rows[i], 256, i % 2, pool);
+                check_layer((enum pst_rnn_mode)mode, rows[i], 100, i % 2, pool);
             }
         pst_pool_free(pool);
     }

@@ -193,7 +193,7 @@ static bool is_same_number(float a, float b)
 }
 
 /* Checks results that are exact: zeros, infinities, NaN. */
-static void ends(const struct function *f, enum pst_isa isa)
+static void check_exact(const struct function *f, enum pst_isa isa)
 {
     static const float x[] = {0.0f,  -0.0f, INFINITY, -INFINITY, NAN,
                               -1.0f, -2.0f, FLT_MAX,  -FLT_MAX};
@@ -209,7 +209,7 @@ static void ends(const struct function *f, enum pst_isa isa)
     }
 }
 
-static void one(void **state)
+static void check_function(void **state)
 {
     const struct function *f = *state;
 
@@ -217,7 +217,7 @@ static void one(void **state)
         if (f->loop[isa] == NULL)
             continue;
         check_accuracy(f, (enum pst_isa)isa);
-        ends(f, (enum pst_isa)isa);
+        check_exact(f, (enum pst_isa)isa);
     }
 }
 
@@ -348,7 +348,7 @@ int main(void)
 
     for (size_t i = 0; i < PST_COUNT(functions); i++)
         tests[i] = (struct CMUnitTest){.name = functions[i].name,
-                                       .test_func = one,
+                                       .test_func = check_function,
                                        .initial_state = (void *)&functions[i]};
     tests[PST_COUNT(functions)] =
         (struct CMUnitTest){.name = "pow", .test_func = powers};

@@ -163,8 +163,9 @@ static void compare(const struct bench *b, enum pst_conv_fill fill, size_t i,
                      (int)fill, (long long)e, (double)got[e], (double)want[e]);
 }
 
-static void one(struct bench *b, size_t i, enum pst_conv_fill fill,
-                struct pst_pool *pool, const pst_windows_fn *products, size_t n)
+static void check_fill(struct bench *b, size_t i, enum pst_conv_fill fill,
+                       struct pst_pool *pool, const pst_windows_fn *products,
+                       size_t n)
 {
     const struct pst_operand *to = fill == PST_CONV_Y   ? b->c.y
                                    : fill == PST_CONV_X ? b->c.x
@@ -208,7 +209,7 @@ static void all_shapes(const pst_windows_fn *products, size_t n)
                 tensor_init(&b.bias, fill == PST_CONV_Y ? b.c.co : b.c.ci, 1,
                             one_each);
                 b.c.bias = mode < 2 ? NULL : &b.bias.of;
-                one(&b, i, (enum pst_conv_fill)fill, pool, products, n);
+                check_fill(&b, i, (enum pst_conv_fill)fill, pool, products, n);
                 free(b.bias.of.data);
             }
             bench_fini(&b);

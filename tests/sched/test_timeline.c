@@ -32,7 +32,7 @@ static void make(struct pst_timeline *t)
     add(t, 1, PST_SPAN_OPTIM, 1, -1, 14, 15);
 }
 
-static void explain(struct pst_timeline *t)
+static void explain_timeline(struct pst_timeline *t)
 {
     struct pst_diag diag;
 
@@ -47,9 +47,9 @@ static void every_gap_has_its_cause(void **state)
 
     (void)state;
     make(&t);
-    explain(&t);
+    explain_timeline(&t);
     n = t.spans.n;
-    explain(&t); /* again: nothing is counted twice */
+    explain_timeline(&t); /* again: nothing is counted twice */
     assert_int_equal(t.spans.n, n);
     pst_timeline_shares(&t, shares);
 
@@ -94,7 +94,7 @@ static void late_peers_are_imbalance(void **state)
     add(&t, 0, PST_SPAN_F, 0, 1, 1, 7); /* rank 0 is slow here */
     add(&t, 1, PST_SPAN_F, 1, 1, 7, 8);
     add(&t, 1, PST_SPAN_B, 1, 1, 8, 9);
-    explain(&t);
+    explain_timeline(&t);
     pst_timeline_shares(&t, shares);
     assert_float_equal(shares[1].seconds[PST_SPAN_IMBALANCE], 4, 1e-9);
     assert_float_equal(shares[1].seconds[PST_SPAN_WARM_UP], 1, 1e-9);
@@ -111,7 +111,7 @@ static void text_is_escaped(void **state)
 
     (void)state;
     make(&t);
-    explain(&t);
+    explain_timeline(&t);
     t.name = "a<b>&\"c\n";
     pst_timeline_svg(one, 1, "<script>&'\"\x01", &svg);
     assert_null(strstr(pst_str_text(&svg), "<script"));
@@ -157,7 +157,7 @@ static void nothing_is_a_picture_too(void **state)
     struct pst_shares shares;
 
     (void)state;
-    explain(&t);
+    explain_timeline(&t);
     pst_timeline_shares(&t, &shares);
     assert_float_equal(shares.bubble, 0, 0);
     pst_timeline_svg(one, 1, "", &svg);

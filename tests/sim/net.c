@@ -80,9 +80,9 @@ static struct link *link_of(int fd)
 }
 
 static void forget(struct link *l);
-static void pump(struct link *l);
+static void deliver(struct link *l);
 static void flush(struct link *l);
-static void offer(void);
+static void offer_connection(void);
 
 static void on_move(void *ctx, uint64_t is_up)
 {
@@ -102,10 +102,11 @@ static void on_move(void *ctx, uint64_t is_up)
         sim_at(sim_now() + sim_between(0, net.delay), on_move, l, is_up);
     }
     if (is_up)
-        pump(l);
+        deliver(l);
 }
 
-static void put(struct link *l, bool is_up, const void *data, size_t size)
+static void send_bytes(struct link *l, bool is_up, const void *data,
+                       size_t size)
 {
     struct flow *f = is_up ? &l->up : &l->down;
 
@@ -148,7 +149,7 @@ static void forget(struct link *l)
 static void on_end(void *ctx, uint64_t what)
 {
     (void)what;
-    pump(ctx);
+    deliver(ctx);
 }
 
 static void cut(struct link *l)
@@ -194,7 +195,7 @@ int sim_connect(void)
     free(net.links[i].up.data);
     free(net.links[i].down.data);
     net.links[i] = (struct link){.used = true};
-    offer();
+    offer_connection();
     return SIM_FD + (int)i;
 }
 
@@ -231,7 +232,7 @@ bool sim_write(int fd, const void *data, size_t size)
 
     if (l->cut || (l->accepted && l->pipe == NULL))
         return false;
-    put(l, true, data, size);
+    send_bytes(l, true, data, size);
     return true;
 }
 
@@ -443,7 +444,7 @@ static void on_offer(void *ctx, uint64_t what)
         net.on_connection(net.listener, 0);
 }
 
-static void offer(void)
+static void offer_connection(void)
 {
     sim_at(sim_now() + sim_between(0, net.delay), on_offer, NULL, 0);
 }
@@ -456,7 +457,7 @@ int __wrap_uv_accept(uv_stream_t *server, uv_stream_t *client)
     if (l == NULL)
         return UV_EAGAIN;
     net.offered = NULL;
-    offer(); /* another connection may be waiting */
+    offer_connection(); /* another connection may be waiting */
     l->accepted = true;
     l->pipe = client;
     client->u.reserved[0] = l;
@@ -473,7 +474,7 @@ int __wrap_uv_fileno(const uv_handle_t *handle, uv_os_fd_t *ret)
 static void on_pump(void *ctx, uint64_t what)
 {
     (void)what;
-    pump(ctx);
+    deliver(ctx);
 }
 
 int __wrap_uv_read_start(uv_stream_t *pipe, uv_alloc_cb alloc, uv_read_cb read)
@@ -491,7 +492,7 @@ int __wrap_uv_read_stop(uv_stream_t *pipe)
 }
 
 /* Delivers to the daemon what has arrived, or the end. */
-static void pump(struct link *l)
+static void deliver(struct link *l)
 {
     while (l->used && l->pipe != NULL && l->pipe->read_cb != NULL) {
         uv_stream_t *pipe = l->pipe;
@@ -530,7 +531,7 @@ static void flush(struct link *l)
         struct queued *q = &l->queue[0];
         const size_t n = PST_MIN(room_of(l), q->size - q->done);
 
-        put(l, false, q->data + q->done, n);
+        send_bytes(l, false, q->data + q->done, n);
         q->done += n;
         l->pipe->write_queue_size -= n;
         if (q->done == q->size) {
@@ -554,7 +555,7 @@ int __wrap_uv_try_write(uv_stream_t *pipe, const uv_buf_t *bufs, unsigned n)
     if (pipe->write_queue_size > 0 || room_of(l) == 0)
         return UV_EAGAIN;
     taken = PST_MIN(bufs[0].len, room_of(l));
-    put(l, false, bufs[0].base, taken);
+    send_bytes(l, false, bufs[0].base, taken);
     return (int)taken;
 }
 

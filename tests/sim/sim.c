@@ -113,7 +113,7 @@ void sim_set_wall(int64_t seconds_ahead)
     sim_trace("the clock is set: %" PRId64 " s ahead", seconds_ahead);
 }
 
-static bool before(const struct event *a, const struct event *b)
+static bool is_earlier(const struct event *a, const struct event *b)
 {
     return a->when != b->when ? a->when < b->when : a->order < b->order;
 }
@@ -133,7 +133,7 @@ void sim_at(uint64_t when, sim_fn fn, void *ctx, uint64_t what)
     sim_check(i < EVENTS, "the world has too many events");
     sim_check(when >= sim.now, "an event of the past");
     sim.events[i] = (struct event){when, sim.order++, fn, ctx, what};
-    for (; i > 0 && before(&sim.events[i], &sim.events[(i - 1) / 2]);
+    for (; i > 0 && is_earlier(&sim.events[i], &sim.events[(i - 1) / 2]);
          i = (i - 1) / 2)
         swap(i, (i - 1) / 2);
 }
@@ -148,7 +148,7 @@ static struct event take_first(void)
         size_t least = i;
 
         for (size_t k = 2 * i + 1; k <= 2 * i + 2; k++)
-            if (k < sim.n && before(&sim.events[k], &sim.events[least]))
+            if (k < sim.n && is_earlier(&sim.events[k], &sim.events[least]))
                 least = k;
         if (least == i)
             return first;
@@ -287,7 +287,7 @@ static const struct sim_world *find_world(const char *name)
     exit(64);
 }
 
-static uint64_t number(const char *text)
+static uint64_t parse_number(const char *text)
 {
     char *end = NULL;
     const uint64_t value = strtoull(text, &end, 10);
@@ -315,12 +315,12 @@ static void read_options(int argc, char **argv, struct options *o)
         if (strcmp(argv[i], "--world") == 0) {
             o->world = find_world(value);
         } else if (strcmp(argv[i], "--seed") == 0) {
-            o->seed = number(value);
+            o->seed = parse_number(value);
             o->has_seed = true;
         } else if (strcmp(argv[i], "--seeds") == 0) {
-            o->seeds = number(value);
+            o->seeds = parse_number(value);
         } else if (strcmp(argv[i], "--twice") == 0) {
-            o->twice = number(value);
+            o->twice = parse_number(value);
         } else {
             (void)fprintf(stderr, "unknown option %s\n", argv[i]);
             exit(64);
@@ -386,7 +386,7 @@ int main(int argc, char **argv)
     read_options(argc, argv, &o);
     (void)__real_clock_gettime(CLOCK_REALTIME, &now);
     if (!o.has_seed)
-        o.seed = first != NULL ? number(first)
+        o.seed = first != NULL ? parse_number(first)
                                : (uint64_t)now.tv_nsec / 1000 * 100000;
     (void)atexit(at_exit);
     (void)signal(SIGFPE, on_signal);

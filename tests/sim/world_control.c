@@ -417,7 +417,7 @@ static bool send_frame(struct asker *a, const pstd_frame *frame)
     return is_sent;
 }
 
-static bool greet(struct asker *a)
+static bool send_hello(struct asker *a)
 {
     Pst__Control__Hello hello = PST__CONTROL__HELLO__INIT;
     pstd_frame frame = PST__CONTROL__FRAME__INIT;
@@ -544,7 +544,7 @@ static void connect_asker(struct asker *a)
     a->next_id = a->first_id = 1;
     a->asked = 0;
     memset(a->heard, 0, sizeof(a->heard));
-    if (a->fd >= 0 && !greet(a))
+    if (a->fd >= 0 && !send_hello(a))
         disconnect(a);
 }
 

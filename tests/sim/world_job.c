@@ -616,7 +616,8 @@ static void clear(void *ctx)
     pstctl_launch_fini(&w.launch);
 }
 
-static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *why)
+static enum pst_status wait_to_restart(void *ctx, unsigned seconds,
+                                       struct pst_diag *why)
 {
     (void)ctx;
     sim_check(seconds == w.delay, "it waits for %u s, not for %u", seconds,
@@ -696,9 +697,10 @@ static void save_foreign(void)
 /* Simulates the supervisor from the user's command to its end. */
 static void supervise(void)
 {
-    struct pstctl_supervisor s = {.config = &w.config,
-                                  .starter = {run, clear, rest, NULL},
-                                  .record = {.log = {.fd = -1}}};
+    struct pstctl_supervisor s = {
+        .config = &w.config,
+        .starter = {run, clear, wait_to_restart, NULL},
+        .record = {.log = {.fd = -1}}};
     struct pst_diag why;
     enum pst_status status;
 

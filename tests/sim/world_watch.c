@@ -267,7 +267,7 @@ static void on_token(void *ctx, uint64_t from)
 
 /* Returns the duration of the next piece of work; one in eight has the longest
  * one. */
-static uint64_t piece(const struct rank *r)
+static uint64_t work_duration(const struct rank *r)
 {
     const uint64_t longest = r->ops[r->at].kind == SAVE ? w.save : w.piece;
 
@@ -277,7 +277,7 @@ static uint64_t piece(const struct rank *r)
 static void begin_work(struct rank *r)
 {
     r->pieces = (unsigned)sim_between(1, 3);
-    sim_at(sim_now() + piece(r), on_exec, r, 0);
+    sim_at(sim_now() + work_duration(r), on_exec, r, 0);
 }
 
 /* Starts the hang of this seed if it is time. True: r does nothing more. */
@@ -403,7 +403,7 @@ static void run_next(struct rank *r)
     if (op->kind == WORK || op->kind == SAVE) {
         pst_alive_progress();
         if (--r->pieces > 0) {
-            sim_at(sim_now() + piece(r), on_exec, r, 0);
+            sim_at(sim_now() + work_duration(r), on_exec, r, 0);
             return;
         }
     }

@@ -161,7 +161,7 @@ static void is_quick(void **state)
 
 /* Returns the name with PyTorch's suffix for the n-th use; valid for eight
  * calls. */
-static const char *named(const char *name, unsigned n)
+static const char *with_suffix(const char *name, unsigned n)
 {
     static char texts[8][32];
     static unsigned at;
@@ -212,11 +212,13 @@ static size_t packed_blocks(unsigned n)
             "  %%%s: f32[4, 8] = aten.linear.default(%%%s, "
             "%%p_%u_fc2_weight, bias=%%p_%u_fc2_bias) # %u.fc2 m.py:6 F "
             "id=%u\n",
-            named("linear", 2 * i), i ? named("linear", 2 * i - 1) : "input", i,
-            i, i, 3 * i, named("relu", i), named("linear", 2 * i), i, 3 * i + 1,
-            named("linear", 2 * i + 1), named("relu", i), i, i, i, 3 * i + 2);
+            with_suffix("linear", 2 * i),
+            i ? with_suffix("linear", 2 * i - 1) : "input", i, i, i, 3 * i,
+            with_suffix("relu", i), with_suffix("linear", 2 * i), i, 3 * i + 1,
+            with_suffix("linear", 2 * i + 1), with_suffix("relu", i), i, i, i,
+            3 * i + 2);
     pst_str_addf(&text, "  output user %%%s \"0\"\n}\n",
-                 named("linear", 2 * n - 1));
+                 with_suffix("linear", 2 * n - 1));
     model_init(&model, pst_str_text(&text), NULL, 0);
     assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
     assert_ok(pst_plan_pack(plan, &data, &ret, &diag), &diag);

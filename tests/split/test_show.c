@@ -144,7 +144,7 @@ static void draws_svg(void **state)
     pst_str_fini(&out);
 }
 
-static long number(const json_t *object, const char *key)
+static long number_of(const json_t *object, const char *key)
 {
     assert_true(json_is_integer(json_object_get(object, key)));
     return (long)json_integer_value(json_object_get(object, key));
@@ -162,14 +162,14 @@ static void reports_everything_to_programs(void **state)
     root = json_loads(pst_str_text(&out), 0, &error);
     if (root == NULL)
         fail_msg("%s in %s", error.text, out.text);
-    assert_int_equal(number(root, "stage_count"), 3);
+    assert_int_equal(number_of(root, "stage_count"), 3);
     assert_true(json_is_true(json_object_get(root, "has_loss")));
     assert_true(json_is_true(json_object_get(root, "has_backward")));
     list = json_object_get(root, "edges");
     assert_int_equal(json_array_size(list), plan->edges.n);
     item = json_array_get(list, 1);
-    assert_int_equal(number(item, "bytes"), 6);
-    assert_int_equal(number(item, "gradients"), 0);
+    assert_int_equal(number_of(item, "bytes"), 6);
+    assert_int_equal(number_of(item, "gradients"), 0);
     list = json_object_get(root, "parameters");
     assert_int_equal(json_array_size(list), 3);
     item = json_array_get(list, 0);
@@ -182,7 +182,7 @@ static void reports_everything_to_programs(void **state)
     list = json_object_get(root, "outputs");
     assert_true(
         json_is_null(json_object_get(json_array_get(list, 2), "literal")));
-    assert_int_equal(number(json_array_get(list, 3), "literal"), 3);
+    assert_int_equal(number_of(json_array_get(list, 3), "literal"), 3);
     list = json_object_get(root, "inputs");
     assert_int_equal(json_array_size(list), 1);
     assert_int_equal(json_array_size(json_object_get(root, "shared")), 2);

@@ -143,7 +143,7 @@ static void knows_kinks(void **state)
 }
 
 /* A loss with a kink at any parameters: its gradient is listed and counted. */
-static void names_what_slopes_leave_open(void **state)
+static void lists_gradients_at_kinks(void **state)
 {
     (void)state;
     expect_at_zero("  %d: f32[4, 3] = aten.mul.Scalar(%h, 1.0)"
@@ -280,7 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_wrong_gradients),
         cmocka_unit_test(knows_kinks),
-        cmocka_unit_test(names_what_slopes_leave_open),
+        cmocka_unit_test(lists_gradients_at_kinks),
         cmocka_unit_test(cries_no_wolf),
         cmocka_unit_test(finds_wrong_cuts),
     };

@@ -14,7 +14,7 @@
 #include "stages/base/str.h"
 
 #define TRIES 64 /* maximum attempts of pstd_lock_file */
-/* seconds to wait for BASE: the lock's holder may be stopped */
+/* seconds to wait for the lock of BASE: its holder may be stopped (SIGSTOP) */
 #define BASE_S 2.0
 
 bool pstd_lock_is_current(int fd, const char *path)

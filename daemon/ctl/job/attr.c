@@ -15,7 +15,7 @@
 #include "stages/base/plural.h"
 #include "stages/base/str.h"
 
-struct asker {
+struct attr_query {
     const struct pstd_config *config;
     struct pstctl_conn conn;
     json_t *tensors; /* the reported tensors, for --json; else NULL */
@@ -72,7 +72,8 @@ static void print_tensor(const pstctl_event *e)
     pst_str_fini(&line);
 }
 
-static enum pst_status report_tensor(struct asker *a, const pstctl_event *e)
+static enum pst_status report_tensor(struct attr_query *a,
+                                     const pstctl_event *e)
 {
     if (!a->config->json)
         print_tensor(e);
@@ -81,7 +82,7 @@ static enum pst_status report_tensor(struct asker *a, const pstctl_event *e)
     return PST_OK;
 }
 
-static enum pst_status print_json(struct asker *a, const pstctl_event *e)
+static enum pst_status print_json(struct attr_query *a, const pstctl_event *e)
 {
     json_t *object = pstctl_event_json(e);
 
@@ -111,7 +112,8 @@ static void show_cast(const pstctl_event *e)
     pst_str_fini(&text);
 }
 
-static enum pst_status report_outcome(struct asker *a, const pstctl_event *e)
+static enum pst_status report_outcome(struct attr_query *a,
+                                      const pstctl_event *e)
 {
     const char *nans = pstctl_text(e, "nans"), *path = pstctl_text(e, "path");
     const long long n = (long long)pstctl_integer(e, "tensors");
@@ -143,7 +145,7 @@ static enum pst_status report_outcome(struct asker *a, const pstctl_event *e)
 
 /* Prints or collects the event of a tensor; handles events that end the
  * request. *ret_done: this was the last event of the request. */
-static enum pst_status handle_event(struct asker *a, const pstctl_event *e,
+static enum pst_status handle_event(struct attr_query *a, const pstctl_event *e,
                                     bool *ret_done)
 {
     static const char *const ends[] = {"attr_got",     "attr_set",  "attr_cast",
@@ -156,7 +158,7 @@ static enum pst_status handle_event(struct asker *a, const pstctl_event *e,
     return *ret_done ? report_outcome(a, e) : PST_OK;
 }
 
-static enum pst_status follow_events(struct asker *a, uint64_t from)
+static enum pst_status follow_events(struct attr_query *a, uint64_t from)
 {
     struct pstctl_follow f;
     enum pst_status status =
@@ -184,7 +186,7 @@ static enum pst_status follow_events(struct asker *a, uint64_t from)
 
 /* --- the request ---------------------------------------------------------- */
 
-static enum pst_status send_attr(struct asker *a, Pst__Control__Attr *attr)
+static enum pst_status send_attr(struct attr_query *a, Pst__Control__Attr *attr)
 {
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
     pstd_frame *reply = NULL;
@@ -287,7 +289,8 @@ static enum pst_status read_verb(const struct pstd_config *config,
 static enum pst_status ask_job(const struct pstd_config *config,
                                Pst__Control__Attr *attr, struct pst_diag *diag)
 {
-    struct asker a = {.config = config, .tensors = json_array(), .diag = diag};
+    struct attr_query a = {
+        .config = config, .tensors = json_array(), .diag = diag};
     enum pst_status status = a.tensors != NULL
                                  ? pstctl_connect(config, &a.conn, diag)
                                  : pst_diag_nomem(diag, 0);

@@ -13,7 +13,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 
-struct asking {
+struct ask_job {
     const struct pstd_config *config;
     struct pstctl_conn conn;
     pstd_frame *frame; /* frame with the signature */
@@ -37,7 +37,7 @@ static enum pst_status report_lost(struct pst_diag *diag)
 
 /* Connects to the job; reports PST_E_SERVE_LOST while its ranks are being
  * started. */
-static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
+static enum pst_status connect_to(struct ask_job *a, struct pst_diag *diag)
 {
     const enum pst_status status = pstctl_connect(a->config, &a->conn, diag);
 
@@ -48,7 +48,7 @@ static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
 }
 
 /* Waits for the reply to request `id`; drops other replies. */
-static enum pst_status await_reply(struct asking *a, uint64_t id,
+static enum pst_status await_reply(struct ask_job *a, uint64_t id,
                                    pstd_frame **ret, struct pst_diag *diag)
 {
     const double limit = a->config->ask_timeout, begin = pst_now();
@@ -79,7 +79,7 @@ static enum pst_status await_reply(struct asking *a, uint64_t id,
 
 /* Sends a request and waits for the reply. A reply that is not of kind `body`
  * is an error, with the job's text if it has one. */
-static enum pst_status call_job(struct asking *a, pstctl_request *request,
+static enum pst_status call_job(struct ask_job *a, pstctl_request *request,
                                 Pst__Control__Reply__BodyCase body,
                                 pstd_frame **ret, struct pst_diag *diag)
 {
@@ -103,7 +103,7 @@ static enum pst_status call_job(struct asking *a, pstctl_request *request,
     return status;
 }
 
-static enum pst_status get_signature(struct asking *a, struct pst_diag *diag)
+static enum pst_status get_signature(struct ask_job *a, struct pst_diag *diag)
 {
     Pst__Control__GetSignature get = PST__CONTROL__GET_SIGNATURE__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
@@ -151,7 +151,7 @@ static uint64_t tensor_samples(const struct pst_meta *meta,
 
 /* Counts the samples of the inputs. Inconsistent inputs are sent unchanged, so
  * that the job reports the error. */
-static void count_samples(struct asking *a)
+static void count_samples(struct ask_job *a)
 {
     const pstctl_signature *s = a->signature;
 
@@ -189,7 +189,7 @@ static void divide_samples(const struct pst_meta *meta, int dim,
 
 /* Makes the message of a tensor, or of its samples `from` to from + n - 1. In
  * the second case *ret_copy, owned, has their data. */
-static enum pst_status pack_tensor(const struct asking *a,
+static enum pst_status pack_tensor(const struct ask_job *a,
                                    const struct pstctl_tensor *t, uint64_t from,
                                    uint64_t n, uint64_t *sizes,
                                    Pst__Control__Tensor *ret,
@@ -227,7 +227,7 @@ static enum pst_status pack_tensor(const struct asking *a,
 
 /* Copies one output of an answer with n samples to position `from` of the
  * result. */
-static enum pst_status store_output(struct asking *a, size_t k, uint64_t from,
+static enum pst_status store_output(struct ask_job *a, size_t k, uint64_t from,
                                     uint64_t n, const Pst__Control__Tensor *t,
                                     struct pst_diag *diag)
 {
@@ -265,7 +265,7 @@ static enum pst_status store_output(struct asking *a, size_t k, uint64_t from,
     return PST_OK;
 }
 
-static enum pst_status store_outputs(struct asking *a, uint64_t from,
+static enum pst_status store_outputs(struct ask_job *a, uint64_t from,
                                      uint64_t n,
                                      const Pst__Control__Outputs *outputs,
                                      struct pst_diag *diag)
@@ -280,8 +280,8 @@ static enum pst_status store_outputs(struct asking *a, uint64_t from,
     return status;
 }
 
-static enum pst_status send_tensors(struct asking *a, uint64_t from, uint64_t n,
-                                    Pst__Control__Tensor *tensors,
+static enum pst_status send_tensors(struct ask_job *a, uint64_t from,
+                                    uint64_t n, Pst__Control__Tensor *tensors,
                                     Pst__Control__Tensor **pointers,
                                     unsigned char **copies, uint64_t *sizes,
                                     struct pst_diag *diag)
@@ -311,7 +311,7 @@ static enum pst_status send_tensors(struct asking *a, uint64_t from, uint64_t n,
 }
 
 // NOLINTBEGIN(bugprone-sizeof-expression): arrays of pointers
-static enum pst_status ask_once(struct asking *a, uint64_t from, uint64_t n,
+static enum pst_status ask_once(struct ask_job *a, uint64_t from, uint64_t n,
                                 struct pst_diag *diag)
 {
     const size_t n_max = a->inputs.all.n + 1;
@@ -338,7 +338,7 @@ static enum pst_status ask_once(struct asking *a, uint64_t from, uint64_t n,
 // NOLINTEND(bugprone-sizeof-expression)
 
 /* Sends as many requests as the inputs need, one after the other. */
-static enum pst_status ask_all(struct asking *a, struct pst_diag *diag)
+static enum pst_status ask_all(struct ask_job *a, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     uint64_t from = 0;
@@ -356,7 +356,7 @@ static enum pst_status ask_all(struct asking *a, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status write_answer(const struct asking *a,
+static enum pst_status write_answer(const struct ask_job *a,
                                     struct pst_diag *diag)
 {
     const struct pstd_config *c = a->config;
@@ -377,7 +377,7 @@ static enum pst_status write_answer(const struct asking *a,
 static enum pst_status run_ask(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
-    struct asking a = {.config = config, .conn = {.fd = -1}};
+    struct ask_job a = {.config = config, .conn = {.fd = -1}};
     enum pst_status status = pstctl_check_output(config->output, ".json", diag);
 
     if (status == PST_OK)

@@ -10,8 +10,8 @@ void pst_folded_fini(struct pst_folded *folded)
     pst_vec_fini(&folded->deltas);
 }
 
-/* Verifies that unfolding gives back the same message, for any numbers and
- * names in a model. */
+/* Verifies that unfolding gives back the same message, since a model may have
+ * any names and numbers. */
 static enum pst_status check_fold(const struct pst_folded *folded,
                                   const void *data, size_t size, size_t max,
                                   struct pst_diag *diag)

@@ -41,7 +41,8 @@ static bool is_of_device(const struct pst_cuda_context *c, uint64_t at)
 }
 
 /* Asks for the ends only: one tensor may extend over several mappings. */
-static bool owns(struct pst_device_memory *mem, const void *at, size_t size)
+static bool is_guest_memory(struct pst_device_memory *mem, const void *at,
+                            size_t size)
 {
     struct pst_cuda_context *c = mem->context;
     const uint64_t first = (uintptr_t)at;
@@ -94,7 +95,7 @@ static void free_memory(struct pst_device_memory *mem, void *at)
 
 const struct pst_guest pst_cuda_guest = {.current = current,
                                          .restore = restore,
-                                         .owns = owns,
+                                         .owns = is_guest_memory,
                                          .join = join,
                                          .alloc = alloc,
                                          .free = free_memory};

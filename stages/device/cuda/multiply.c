@@ -210,8 +210,8 @@ static bool is_aligned(const struct key *k)
 
 /* Sets *ret to true if the algorithm computes the plan's matmul, and sets the
  * bytes that it needs. Returns false after a failure. */
-static bool suits(struct pst_cuda_context *c, const struct plan *p,
-                  struct pst_cublaslt_result *best, bool *ret)
+static bool check_algorithm(struct pst_cuda_context *c, const struct plan *p,
+                            struct pst_cublaslt_result *best, bool *ret)
 {
     struct pst_cublaslt_result result = {0};
     const int status = c->products->library->check(
@@ -239,7 +239,7 @@ static bool choose(struct pst_cuda_context *c, struct plan *p)
         ok = make_layouts(c, &p->key, p->key.batch_all, true, dense) &&
              ask(c, &p->key, p->desc, dense, &best, &p->found);
         if (ok && p->found)
-            ok = suits(c, p, &best, &p->found);
+            ok = check_algorithm(c, p, &best, &p->found);
     }
     if (ok && !p->found)
         ok = ask(c, &p->key, p->desc, p->layout, &best, &p->found);

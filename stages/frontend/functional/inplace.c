@@ -169,8 +169,9 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                          "an in-place operator has no tensor to write");
         return NULL;
     }
-    if (variant->flags & PST_OP_VIEW) { /* t_(): only the geometry of the name
-                                        changes */
+    /* t_() and the like change the sizes and strides of the tensor object, and
+     * write no element. */
+    if (variant->flags & PST_OP_VIEW) {
         t = (struct pst_write_target){
             .value = pst_versions_follow(f, args[0].value)};
         now = current_args(f, &t, args, n_args);

@@ -9,7 +9,7 @@
 #define MAX_SPAN ((int64_t)1 << 35) /* maximum bits of a bitmap: 4 GiB */
 
 /* Dimensions with size > 1 and stride > 0, by stride, the smallest first. */
-struct moves {
+struct strided_dims {
     unsigned rank;
     struct move {
         int64_t size, stride;
@@ -23,9 +23,9 @@ static int compare_moves(const void *a, const void *b)
     return (x->stride > y->stride) - (x->stride < y->stride);
 }
 
-static struct moves moves_of(const struct pst_meta *meta)
+static struct strided_dims moves_of(const struct pst_meta *meta)
 {
-    struct moves ret = {0};
+    struct strided_dims ret = {0};
 
     for (unsigned d = 0; d < meta->rank; d++)
         if (meta->size[d] != 1)
@@ -194,7 +194,7 @@ static bool bitmap_set_new(void *ctx, int64_t offset)
 enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
                                            bool *ret, struct pst_diag *diag)
 {
-    const struct moves moves = moves_of(meta);
+    const struct strided_dims moves = moves_of(meta);
     const int64_t span = span_of(meta);
     int64_t reach = 0;
     bool nested = true;

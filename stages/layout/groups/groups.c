@@ -15,7 +15,7 @@
 /* maximum number of groups: an index in pst_groups.of is a byte */
 #define MAX_GROUPS 255
 
-struct maker {
+struct groups_maker {
     struct pst_groups *ret;
     const struct pst_plan *plan;
     const struct pst_exec_options *options;
@@ -49,8 +49,8 @@ static bool copies(const struct pst_node *node)
 
 /* Returns the parameter that a value of a stage is a view or a copy of, also in
  * another dtype or sent by another stage; NULL: none. */
-static const struct pst_value *param_of(const struct maker *m, size_t stage,
-                                        struct pst_value *v)
+static const struct pst_value *param_of(const struct groups_maker *m,
+                                        size_t stage, struct pst_value *v)
 {
     for (;;) {
         const struct pst_stage *at = &m->plan->stages.at[stage];
@@ -79,7 +79,7 @@ static const struct pst_value *param_of(const struct maker *m, size_t stage,
     return v->kind == PST_VALUE_PARAM && v->fqn != NULL ? v : NULL;
 }
 
-static enum pst_status record_table(struct maker *m, size_t stage,
+static enum pst_status record_table(struct groups_maker *m, size_t stage,
                                     const struct pst_node *node)
 {
     const int i = pst_schema_arg(node->schema, "weight");
@@ -96,7 +96,8 @@ static enum pst_status record_table(struct maker *m, size_t stage,
 
 /* Returns the adapter that has the parameter as one of its matrices; NULL:
  * none. */
-static const struct pst_adapter *adapter_with(const struct maker *m, int param)
+static const struct pst_adapter *adapter_with(const struct groups_maker *m,
+                                              int param)
 {
     const struct pst_adapters *all = pst_plan_adapters(m->plan);
 
@@ -113,7 +114,7 @@ static int64_t ndim_of(const struct pst_plan_param *p)
 }
 
 struct matrix_reader {
-    struct maker *m;
+    struct groups_maker *m;
     size_t stage;
     const struct pst_node *node;
 };
@@ -125,7 +126,7 @@ struct matrix_reader {
 static void record_matrix(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct matrix_reader *r = ctx;
-    struct maker *m = r->m;
+    struct groups_maker *m = r->m;
     const struct pst_plan_param *all = m->plan->params.at;
     const struct pst_value *v = param_of(m, r->stage, *slot);
     const int i = v != NULL ? pst_plan_find_param(m->plan, v->fqn) : -1;
@@ -138,7 +139,7 @@ static void record_matrix(void *ctx, struct pst_value **slot, unsigned arg)
     m->last_reader = r->node;
 }
 
-static enum pst_status record_graphs(struct maker *m)
+static enum pst_status record_graphs(struct groups_maker *m)
 {
     for (size_t s = 0; s < m->plan->stages.n; s++) {
         const struct pst_graph *graph = m->plan->stages.at[s].graph;
@@ -171,7 +172,7 @@ static size_t module_of(const char *fqn)
     return dot != NULL ? (size_t)(dot - fqn) : 0;
 }
 
-static bool is_of_type(const struct maker *m, const char *glob,
+static bool is_of_type(const struct groups_maker *m, const char *glob,
                        const char *name)
 {
     char module[1024];
@@ -186,13 +187,13 @@ static bool is_of_type(const struct maker *m, const char *glob,
     return type != NULL && fnmatch(glob, type, 0) == 0;
 }
 
-static bool is_embedding(const struct maker *m, const char *name)
+static bool is_embedding(const struct groups_maker *m, const char *name)
 {
     return pst_map_has(&m->tables, name) || is_of_type(m, "*Embedding*", name);
 }
 
 /* True for the last matrix, and for the matrices of its adapter. */
-static bool is_last(const struct maker *m, const char *name)
+static bool is_last(const struct groups_maker *m, const char *name)
 {
     const int param = pst_plan_find_param(m->plan, name);
     const struct pst_adapter *adapter = adapter_with(m, param);
@@ -203,7 +204,7 @@ static bool is_last(const struct maker *m, const char *name)
                            : param);
 }
 
-static bool is_word(const struct maker *m, enum pst_term_word word,
+static bool is_word(const struct groups_maker *m, enum pst_term_word word,
                     int64_t ndim, const char *name)
 {
     switch (word) {
@@ -220,7 +221,8 @@ static bool is_word(const struct maker *m, enum pst_term_word word,
     }
 }
 
-static bool term_holds_for(const struct maker *m, const struct pst_term *term,
+static bool term_holds_for(const struct groups_maker *m,
+                           const struct pst_term *term,
                            const struct pst_plan_param *p, const char *name)
 {
     const int64_t ndim = ndim_of(p);
@@ -238,7 +240,8 @@ static bool term_holds_for(const struct maker *m, const struct pst_term *term,
 }
 
 /* True if the term holds for any name of the parameter. */
-static bool term_holds(const struct maker *m, const struct pst_term *term,
+static bool term_holds(const struct groups_maker *m,
+                       const struct pst_term *term,
                        const struct pst_plan_param *p)
 {
     bool ret = term_holds_for(m, term, p, p->fqn);
@@ -249,7 +252,7 @@ static bool term_holds(const struct maker *m, const struct pst_term *term,
 }
 
 /* Returns the rules that hold for a parameter, a bit for each. */
-static uint64_t rules_of(struct maker *m, const struct pst_plan_param *p)
+static uint64_t rules_of(struct groups_maker *m, const struct pst_plan_param *p)
 {
     uint64_t mask = 0;
 
@@ -272,7 +275,8 @@ static uint64_t rules_of(struct maker *m, const struct pst_plan_param *p)
 /* --- groups --------------------------------------------------------------- */
 
 /* Sets the options of a rule: first the optimizer, which brings defaults. */
-static enum pst_status apply(const struct maker *m, const struct pst_rule *rule,
+static enum pst_status apply(const struct groups_maker *m,
+                             const struct pst_rule *rule,
                              struct pst_optim_options *options)
 {
     enum pst_status status = PST_OK;
@@ -294,7 +298,7 @@ static enum pst_status apply(const struct maker *m, const struct pst_rule *rule,
     return PST_OK;
 }
 
-static enum pst_status add_group(struct maker *m, uint64_t mask)
+static enum pst_status add_group(struct groups_maker *m, uint64_t mask)
 {
     struct pst_group group = {.options = m->options->optim, .mask = mask};
     struct pst_str text = {0};
@@ -320,7 +324,7 @@ static enum pst_status add_group(struct maker *m, uint64_t mask)
     return status;
 }
 
-static enum pst_status assign(struct maker *m)
+static enum pst_status assign(struct groups_maker *m)
 {
     enum pst_status status = add_group(m, 0);
 
@@ -348,7 +352,7 @@ static enum pst_status assign(struct maker *m)
 }
 
 /* Refuses a rule that holds for no parameter. */
-static enum pst_status check_used(const struct maker *m)
+static enum pst_status check_used(const struct groups_maker *m)
 {
     const struct pst_rule *unused = NULL;
     const char *pattern = NULL, **names;
@@ -383,7 +387,7 @@ enum pst_status pst_groups_make(struct pst_groups *ret,
                                 const struct pst_exec_options *options,
                                 struct pst_diag *diag)
 {
-    struct maker m = {
+    struct groups_maker m = {
         .ret = ret, .plan = plan, .options = options, .last = -1, .diag = diag};
     enum pst_status status = PST_OK;
 

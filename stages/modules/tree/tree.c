@@ -10,7 +10,7 @@
 
 #define TAG PST_TAG_PLAN
 
-struct planter {
+struct tree_maker {
     const struct pst_modules *modules;
     const struct pst_graph *graph;
     struct pst_tree *tree;
@@ -18,7 +18,7 @@ struct planter {
     struct pst_diag *diag;
 };
 
-static enum pst_status no_memory(const struct planter *p)
+static enum pst_status no_memory(const struct tree_maker *p)
 {
     return pst_diag_nomem(p->diag, 0);
 }
@@ -31,8 +31,8 @@ static int find_row(const struct pst_tree *tree, const char *path)
 }
 
 /* Adds the row of the first n characters of a path and of all its ancestors. */
-static enum pst_status add_path(struct planter *p, const char *path, size_t n,
-                                int *ret)
+static enum pst_status add_path(struct tree_maker *p, const char *path,
+                                size_t n, int *ret)
 {
     struct pst_tree_row row = {.parent = -1};
     char *copy = pst_arena_strndup(&p->tree->arena, path, n);
@@ -73,7 +73,7 @@ static bool add_once(unsigned **at, size_t *n, size_t *cap, unsigned x)
 }
 #define ADD_ONCE(list, x) add_once(&(list).at, &(list).n, &(list).cap, x)
 
-static enum pst_status add_calls(struct planter *p)
+static enum pst_status add_calls(struct tree_maker *p)
 {
     const struct pst_modules *m = p->modules;
     enum pst_status status = add_path(p, "", 0, &p->row_of[0]);
@@ -99,7 +99,7 @@ static enum pst_status add_calls(struct planter *p)
 
 /* --- parameters and costs ------------------------------------------------- */
 
-static enum pst_status add_name(struct planter *p, const struct pst_value *v,
+static enum pst_status add_name(struct tree_maker *p, const struct pst_value *v,
                                 const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -123,7 +123,7 @@ static enum pst_status add_name(struct planter *p, const struct pst_value *v,
     return PST_OK;
 }
 
-static enum pst_status add_state(struct planter *p)
+static enum pst_status add_state(struct tree_maker *p)
 {
     enum pst_status status = PST_OK;
 
@@ -142,7 +142,7 @@ static enum pst_status add_state(struct planter *p)
     return status;
 }
 
-static enum pst_status add_nodes(struct planter *p)
+static enum pst_status add_nodes(struct tree_maker *p)
 {
     for (size_t i = 0; i < p->graph->nodes.n; i++) {
         struct pst_node *node = p->graph->nodes.at[i];
@@ -169,7 +169,7 @@ static enum pst_status add_nodes(struct planter *p)
 }
 
 /* Sets the printing order: children follow their parent, in order of rows. */
-static enum pst_status sort_rows(struct planter *p)
+static enum pst_status sort_rows(struct tree_maker *p)
 {
     struct pst_tree *t = p->tree;
     const size_t n = t->rows.n;
@@ -201,7 +201,7 @@ static enum pst_status sort_rows(struct planter *p)
 enum pst_status pst_tree_new(const struct pst_modules *modules,
                              struct pst_tree **ret, struct pst_diag *diag)
 {
-    struct planter p = {
+    struct tree_maker p = {
         .modules = modules, .graph = modules->outline.graph, .diag = diag};
     enum pst_status status;
 

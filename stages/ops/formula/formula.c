@@ -195,7 +195,7 @@ static const struct {
 } constants[] = {
     {"inf", INFINITY}, {"nan", NAN}, {"pi", 3.14159265358979323846}};
 
-static struct pst_arg named(struct pst_formula *f, const char *name)
+static struct pst_arg evaluate_name(struct pst_formula *f, const char *name)
 {
     const int arg = pst_schema_arg(f->schema, name);
     enum pst_dtype dtype;
@@ -240,7 +240,7 @@ static struct pst_arg primary(struct pst_formula *f)
         return pst_formula_fail(f, "a value is missing");
     if (pst_formula_accept(f, "("))
         return call(f, name);
-    return named(f, name);
+    return evaluate_name(f, name);
 }
 
 static struct pst_arg unary(struct pst_formula *f)

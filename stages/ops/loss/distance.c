@@ -232,7 +232,7 @@ static void add_powers(const struct job *j, const void *a, const void *b,
 }
 
 /* Distances of a block of pairs, and the weights of their derivatives. */
-struct meeting {
+struct pair_block {
     double r[ROWS][OTHERS], w[ROWS][OTHERS];
 };
 
@@ -240,7 +240,7 @@ struct meeting {
  * derivative, and neither has the distance of a row to itself. The outer loop
  * is over k, because distances of pairs are stored by columns: each cache line
  * is read once. */
-static void load_pairs(const struct job *j, struct meeting *t, int64_t base,
+static void load_pairs(const struct job *j, struct pair_block *t, int64_t base,
                        int64_t first, int64_t rows, int64_t k0, int64_t others)
 {
     for (int64_t k = 0; k < others; k++)
@@ -279,7 +279,7 @@ static void row_gradients(const struct job *j, int64_t b, int64_t first,
     const struct pst_distances *d = j->d;
     const void *x = batch_of_x(j, b), *y = batch_of_y(j, b);
     void *acc = sums + ROWS * d->m;
-    struct meeting t;
+    struct pair_block t;
 
     memset(sums, 0, (size_t)(rows * d->m) * sizeof(double));
     for (int64_t k0 = 0; k0 < d->k; k0 += OTHERS) {

@@ -310,7 +310,7 @@ static double row_loss(const struct pst_head *h, const struct row *r)
     return loss;
 }
 
-/* g, gz: gradients of the row's loss and of its term of z. */
+/* g, gz: gradients of the row's cross entropy and of its z-loss. */
 static void row_gradient(const struct pst_head *h, double g, double gz,
                          struct row *r)
 {

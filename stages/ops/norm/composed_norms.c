@@ -84,14 +84,14 @@ PST_REWRITE(_fused_rms_norm,
  * operators. The statistics are means over dims; dw is summed over others.
  *     dx = rstd (gw - mean(gw) - xhat mean(gw xhat)),  dw = sum g xhat
  */
-struct back {
+struct norm_backward {
     struct pst_rewrite *w;
     struct pst_value *g, *xhat, *rstd, *weight;
     int64_t dims[PST_MAX_RANK], others[PST_MAX_RANK];
     unsigned n_dims, n_others;
 };
 
-static struct pst_value *back_input(const struct back *b)
+static struct pst_value *back_input(const struct norm_backward *b)
 {
     struct pst_rewrite *w = b->w;
     struct pst_value *gw = b->g, *of_g, *of_gx;
@@ -105,7 +105,8 @@ static struct pst_value *back_input(const struct back *b)
     return pst_rw_mul(w, gw, b->rstd);
 }
 
-static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
+static struct pst_value *back_sum(const struct norm_backward *b,
+                                  struct pst_value *x)
 {
     if (b->n_others == 0)
         return x;
@@ -133,7 +134,8 @@ static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
  * mean) / n. */
 static struct pst_value *rstd_of(struct pst_rewrite *w, struct pst_value *x,
                                  struct pst_value *mean, struct pst_value *rstd,
-                                 const struct back *b, struct pst_extent n)
+                                 const struct norm_backward *b,
+                                 struct pst_extent n)
 {
     const struct pst_arg half = pst_f(-0.5), count = pst_rw_int(w, n);
     const struct pst_arg by = pst_extent_fold(
@@ -152,7 +154,7 @@ static enum pst_status layer_norm_backward(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 1), *mean, *rstd, *xhat;
     const struct pst_arg *mask = &w->args[7];
-    struct back b = {
+    struct norm_backward b = {
         .w = w, .g = pst_rewrite_in(w, 0), .weight = pst_rewrite_in(w, 5)};
     struct pst_extent size[3] = {pst_extent(1), pst_extent(1), pst_extent(1)};
 
@@ -205,7 +207,7 @@ static enum pst_status group_norm_backward(struct pst_rewrite *w)
     const struct pst_extent shape[4] = {n, g, each, s};
     const struct pst_extent stat[4] = {n, g, one, one};
     const struct pst_extent of_w[4] = {one, g, each, one};
-    struct back b = {
+    struct norm_backward b = {
         .w = w, .dims = {2, 3}, .n_dims = 2, .others = {0, 3}, .n_others = 2};
 
     if (mask->n != 3 || g.value < 1 || c.value % g.value != 0)

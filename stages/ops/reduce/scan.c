@@ -111,8 +111,9 @@ static void join_parts(const struct pst_call *c, struct joined *ret)
 
 /* Returns the offset of element i of row (outer, inner) in its part, and the
  * part. */
-static int64_t locate(const struct joined *j, int64_t outer, int64_t inner,
-                      int64_t i, const struct pst_operand **ret)
+static int64_t locate_element(const struct joined *j, int64_t outer,
+                              int64_t inner, int64_t i,
+                              const struct pst_operand **ret)
 {
     unsigned k = 0;
 
@@ -142,7 +143,7 @@ static void diff_ref(const struct pst_call *c)
         for (int64_t k = 0; k <= n; k++) {
             const double sign = (n - k) % 2 == 0 ? binomial : -binomial;
             const struct pst_operand *x;
-            const int64_t from = locate(&j, outer, inner, i + k, &x);
+            const int64_t from = locate_element(&j, outer, inner, i + k, &x);
 
             if (pst_dtype_kind(dtype) == PST_KIND_FLOAT)
                 sum += sign * pst_load_f64(x->meta->dtype, x->data, from);

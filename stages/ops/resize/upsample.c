@@ -21,8 +21,8 @@ static enum pst_status emit_resize(struct pst_rewrite *w, const char *mode,
 
 /* Rewrites an operator whose arguments are sizes, align_corners (linear and
  * cubic modes), and a scale factor per dimension. */
-static enum pst_status sized(struct pst_rewrite *w, const char *mode,
-                             unsigned dims, bool aligns)
+static enum pst_status rewrite_sized(struct pst_rewrite *w, const char *mode,
+                                     unsigned dims, bool aligns)
 {
     const unsigned first = aligns ? 3 : 2;
     double factors[3] = {0};
@@ -93,7 +93,7 @@ static enum pst_status vec(struct pst_rewrite *w, const char *mode,
     ", float? scales_d=None, float? scales_h=None, float? scales_w=None) -> "  \
     "Tensor"
 #define PLAIN(name, mode, dims, tail)                                          \
-    FORM(name, sized, mode, dims, false)                                       \
+    FORM(name, rewrite_sized, mode, dims, false)                               \
     PST_REWRITE(name,                                                          \
                 "aten::" #name "(Tensor self, SymInt[" #dims                   \
                 "] output_size" tail,                                          \
@@ -104,7 +104,7 @@ static enum pst_status vec(struct pst_rewrite *w, const char *mode,
                 "float[]? scale_factors) -> Tensor",                           \
                 name##_vec_form)
 #define ALIGNED(name, mode, dims, tail)                                        \
-    FORM(name, sized, mode, dims, true)                                        \
+    FORM(name, rewrite_sized, mode, dims, true)                                \
     PST_REWRITE(name,                                                          \
                 "aten::" #name "(Tensor self, SymInt[" #dims                   \
                 "] output_size, bool align_corners" tail,                      \

@@ -77,7 +77,7 @@ static void swap_last(struct job *j, int64_t size)
  * order: a contiguous one becomes the last, the others come first. The
  * overlapping dimensions keep their order, except that of two such dimensions
  * the shorter may not be the last. */
-static void arrange(struct job *j, const struct pst_nd *nd, int64_t size)
+static void arrange_dims(struct job *j, const struct pst_nd *nd, int64_t size)
 {
     bool alone[PST_MAX_RANK];
     struct pst_nd *to = &j->nd;
@@ -162,6 +162,6 @@ void pst_view_add(struct pst_pool *pool, const struct pst_meta *from,
     pst_nd_init(&nd, 2, (const struct pst_meta *[]){window, from});
     if (nd.numel == 0)
         return;
-    arrange(&j, &nd, wide ? 8 : 4);
+    arrange_dims(&j, &nd, wide ? 8 : 4);
     pst_pool_run(pst_pool_if(pool, nd.numel >= PST_ND_SERIAL), run_part, &j);
 }

@@ -56,13 +56,14 @@ static void add_span(struct pst_str *out, size_t pid, const struct pst_span *s)
 }
 
 /* Forward and backward spans of all stages and microbatches. */
-struct works {
+struct compute_spans {
     const struct pst_span **at; /* index: backward, stage, microbatch */
     size_t stages, microbatches;
 };
 
-static const struct pst_span *work_of(const struct works *w, size_t backward,
-                                      size_t stage, size_t microbatch)
+static const struct pst_span *work_of(const struct compute_spans *w,
+                                      size_t backward, size_t stage,
+                                      size_t microbatch)
 {
     return w->at[(backward * w->stages + stage) * w->microbatches + microbatch];
 }
@@ -74,11 +75,11 @@ static bool is_backward(const struct pst_span *s)
 
 /* Finds the forward and backward span of each (stage, microbatch). False: there
  * are none, or memory runs out. */
-static bool find_spans(const struct pst_timeline *t, struct works *w)
+static bool find_spans(const struct pst_timeline *t, struct compute_spans *w)
 {
     size_t n;
 
-    *w = (struct works){0};
+    *w = (struct compute_spans){0};
     for (size_t k = 0; k < t->spans.n; k++) {
         const struct pst_span *s = &t->spans.at[k];
 
@@ -133,7 +134,7 @@ static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
 static void add_arrows(struct pst_str *out, size_t pid, uint64_t *id,
                        const struct pst_timeline *t)
 {
-    struct works w;
+    struct compute_spans w;
 
     if (!find_spans(t, &w))
         return;

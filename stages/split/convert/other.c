@@ -193,14 +193,14 @@ static enum pst_status place_node(struct placer *p, struct pst_node *node)
 /* --- empty stages --------------------------------------------------------- */
 
 /* For each value, the first stage that reads it. */
-struct later {
+struct first_readers {
     int *first; /* by value id */
     int stage;
 };
 
 static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    struct later *l = ctx;
+    struct first_readers *l = ctx;
 
     (void)arg;
     l->first[(*slot)->id] = PST_MIN(l->first[(*slot)->id], l->stage);
@@ -220,7 +220,7 @@ static bool reads_state(const struct pst_node *node)
 static void fill_stage(struct pst_graph *graph, int stage, int *first,
                        unsigned n_stages)
 {
-    struct later l = {.first = first};
+    struct first_readers l = {.first = first};
 
     for (size_t i = 0; i < graph->values.n; i++)
         first[i] = (int)n_stages;

@@ -170,8 +170,8 @@ static void one_rank_is_wrong(struct run *r, int rank, int guilty)
     r->held[3].tensor.dtype.bits = 64;
 }
 
-static int never(void *ctx, uint64_t n, uint32_t microbatch, uint32_t input,
-                 DLTensor *dst)
+static int refuse_fill(void *ctx, uint64_t n, uint32_t microbatch,
+                       uint32_t input, DLTensor *dst)
 {
     (void)n;
     (void)microbatch;
@@ -186,7 +186,7 @@ static void one_callback_fails(struct run *r, int rank, int guilty)
     struct penstock_step result = PENSTOCK_INIT(result);
     int code = rank == guilty ? 5 : 0;
 
-    require(penstock_train_step_fill(r->session, never, &code, &result,
+    require(penstock_train_step_fill(r->session, refuse_fill, &code, &result,
                                      &error) == PENSTOCK_ERR_CANCELLED);
     require(strcmp(error.id, "library.callback") == 0);
 }
@@ -270,9 +270,9 @@ static void gradients_are_set(const char *path, int rank)
         struct penstock_step a = PENSTOCK_INIT(a), b = PENSTOCK_INIT(b);
         int zero = 0;
 
-        good(penstock_forward_backward_fill(alone.session, never, &zero, &a,
-                                            &error));
-        good(penstock_forward_backward_fill(r.session, never, &zero, &b,
+        good(penstock_forward_backward_fill(alone.session, refuse_fill, &zero,
+                                            &a, &error));
+        good(penstock_forward_backward_fill(r.session, refuse_fill, &zero, &b,
                                             &error));
         good(set(&alone, 0, false, true));
         require(set(&r, rank, true, true) == PENSTOCK_ERR_MISMATCH);

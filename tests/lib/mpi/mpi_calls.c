@@ -68,7 +68,7 @@ static int wait_a_moment(void)
 
 /* Uses a session, whose collective calls call MPI if it is on a communicator.
  */
-static void use(const char *path, const void *comm)
+static void use_session(const char *path, const void *comm)
 {
     const bool speaks = comm != NULL;
     const struct penstock_option stages[] = {{"stages", "2"}};
@@ -133,9 +133,9 @@ int main(int argc, char **argv)
     (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     require(argc == 2 && level >= MPI_THREAD_FUNNELED);
     world = MPI_COMM_WORLD;
-    use(argv[1], NULL);
-    use(argv[1], &world);
-    use(argv[1], NULL);
+    use_session(argv[1], NULL);
+    use_session(argv[1], &world);
+    use_session(argv[1], NULL);
     require(of_others == 0 && calls > 20);
     printf("%lu calls of MPI, by one thread\n", (unsigned long)calls);
     (void)MPI_Finalize();

@@ -589,7 +589,7 @@ static bool counts_elements(const json_t *json)
     return ret;
 }
 
-static bool wanted(const char *name, int argc, char **argv)
+static bool is_selected(const char *name, int argc, char **argv)
 {
     for (int i = 2; i < argc; i++)
         if (strcmp(argv[i], name) == 0)
@@ -612,7 +612,7 @@ int main(int argc, char **argv)
         const char *name = text_of(json, "name");
         bool bad = false;
 
-        if (!wanted(name, argc, argv))
+        if (!is_selected(name, argc, argv))
             continue;
         for (int k = 0; k < (counts_elements(json) ? 1 : 2); k++) {
             struct run *r = calloc(1, sizeof(*r));

@@ -161,7 +161,7 @@ static void refused_by(int status, const char *name)
 
 /* Structs of a later header: zeros after what is known are fine; results
  * leave what they do not know as it is. */
-static void later(const char *path)
+static void check_later_structs(const char *path)
 {
     struct {
         struct penstock_open_config known;
@@ -208,6 +208,6 @@ int main(int argc, char **argv)
     penstock_close(model);
     programs();
     errors();
-    later(argv[1]);
+    check_later_structs(argv[1]);
     return 0;
 }

@@ -94,7 +94,8 @@ static double floating(char kind, const struct pst_rng_key *key,
     }
 }
 
-static int64_t whole(const char *name, const struct pst_rng_key *key, int64_t i)
+static int64_t whole_number(const char *name, const struct pst_rng_key *key,
+                            int64_t i)
 {
     const double u = (double)pst_rng_f32(key, (uint64_t)i);
 
@@ -126,7 +127,8 @@ void *sample_fill(const struct pst_value *value)
             pst_store_i64(m->dtype, data, at,
                           pst_rng_f32(&key, (uint64_t)i) < 0.5f);
         else
-            pst_store_i64(m->dtype, data, at, whole(value->name, &key, i));
+            pst_store_i64(m->dtype, data, at,
+                          whole_number(value->name, &key, i));
     }
     return data;
 }

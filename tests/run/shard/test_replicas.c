@@ -133,7 +133,7 @@ static struct pst_device_memory *memory_of(const struct job *job, unsigned rank)
     return &pst_rank_device(job->engine->ranks[rank])->mem;
 }
 
-static float *seen(const struct job *job, unsigned rank)
+static float *pull_seen(const struct job *job, unsigned rank)
 {
     return pst_device_pull(memory_of(job, rank), seen_at(job, rank),
                            8 * sizeof(float));
@@ -151,17 +151,17 @@ static void keeps_buffers_alike(void **state)
     options.replicas = 3;
     job_init(&job, 2, &options);
     run_steps(&job, 0, 2);
-    memcpy(before, seen(&job, 0), sizeof(before));
+    memcpy(before, pull_seen(&job, 0), sizeof(before));
     for (unsigned k = 1; k < 3; k++)
-        assert_memory_equal(before, seen(&job, k), sizeof(before));
+        assert_memory_equal(before, pull_seen(&job, k), sizeof(before));
     job.data.bad_step = 2;
     job.data.bad_microbatch = 4; /* a microbatch of replica 2 */
     assert_int_equal(job_step(&job, 2), PST_ERR_RANGE);
     for (unsigned k = 0; k < 3; k++)
-        assert_memory_equal(before, seen(&job, k), sizeof(before));
+        assert_memory_equal(before, pull_seen(&job, k), sizeof(before));
     assert_ok(pst_engine_check_copies(job.engine, 2, &job.net.diag),
               &job.net.diag);
-    seen(&job, 2)[3] += 1;
+    pull_seen(&job, 2)[3] += 1;
     pst_device_push(memory_of(&job, 2), seen_at(&job, 2), 8 * sizeof(float));
     assert_int_equal(pst_engine_check_copies(job.engine, 2, &job.net.diag),
                      PST_ERR_INTERNAL);

@@ -412,7 +412,7 @@ static void keeps_a_share_of_the_states(void **state)
     net_fini(&net);
 }
 
-static struct pst_checkpoint *opened(const char *dir)
+static struct pst_checkpoint *open_checkpoint(const char *dir)
 {
     const struct pst_checkpoint_query query = {
         .dir = dir, .step = 2, .verify = true};
@@ -429,7 +429,8 @@ static struct pst_checkpoint *opened(const char *dir)
 static unsigned assert_same_checkpoint(const char *dir, const char *other,
                                        const char *prefix)
 {
-    struct pst_checkpoint *a = opened(dir), *b = opened(other);
+    struct pst_checkpoint *a = open_checkpoint(dir),
+                          *b = open_checkpoint(other);
     unsigned n = 0, compared = 0;
 
     for (unsigned k = 0; k < a->n_shards; k++)
@@ -540,7 +541,7 @@ static void marks_a_bad_part(void **state)
     pst_device_push(&pst_rank_device(r)->mem, at, (size_t)p->n * sizeof(float));
     assert_ok(pst_engine_save(job.engine, "bad", 2, 2, &note, &job.net.diag),
               &job.net.diag);
-    ckpt = opened("bad");
+    ckpt = open_checkpoint("bad");
     assert_true(ckpt->info.bad);
     assert_non_null(strstr(ckpt->info.reason, "e.weight"));
     assert_string_equal(ckpt->info.reason, bad);

@@ -33,8 +33,8 @@ static size_t peak_of(struct net *net, struct pst_exec_options o)
     return PST_MAX(memory[0].arena, memory[1].arena);
 }
 
-static struct pst_exec_options as(struct pst_exec_options o,
-                                  const struct pst_choice *c)
+static struct pst_exec_options with_choice(struct pst_exec_options o,
+                                           const struct pst_choice *c)
 {
     o.recompute = unless_none(c->recompute);
     o.shard_by = unless_none(c->shard);
@@ -65,7 +65,7 @@ static void reports_what_each_way_needs(void **state)
             continue;
         possible++;
         assert_true(c->step > 0 && c->fits);
-        assert_int_equal(c->peak, peak_of(&net, as(options, c)));
+        assert_int_equal(c->peak, peak_of(&net, with_choice(options, c)));
     }
     assert_int_equal(possible, 2 * 4 * 2);
     pst_choices_fini(&choices);

@@ -85,7 +85,7 @@ static void send(struct sender *s, const struct pst_action *a)
 }
 
 /* Runs one turn of a rank: an idle slot, an action or a compound. */
-static bool turn(struct sender *s, int rank)
+static bool run_turn(struct sender *s, int rank)
 {
     const struct pst_action *at = s->sched->ranks[rank].at + s->next[rank];
     const unsigned n = at->overlap ? 2 : 1;
@@ -126,7 +126,7 @@ static enum pst_status add_all(struct sender *s, struct pst_diag *diag)
             if (s->next[r] == s->sched->ranks[r].n)
                 continue;
             left = true;
-            moved = turn(s, (int)r) || moved;
+            moved = run_turn(s, (int)r) || moved;
         }
     } while (moved && !s->failed);
     if (s->failed)

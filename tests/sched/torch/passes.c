@@ -102,7 +102,7 @@ static unsigned next_stages(const struct rewrite *w, size_t i, int *stages)
 }
 
 /* Adds UNSHARD and RESHARD. counts: 1 while the stage is resident. */
-static void fetch(struct rewrite *w)
+static void add_unshards(struct rewrite *w)
 {
     int *stages = pst_calloc(PST_TAG_PLAN, w->window + 1, sizeof(*stages));
 
@@ -141,7 +141,7 @@ static void fetch(struct rewrite *w)
 enum pst_status pst_torch_fetch(struct pst_schedule *sched, unsigned window,
                                 struct pst_diag *diag)
 {
-    return rewrite(sched, PST_MAX(window, 1), fetch, diag);
+    return rewrite(sched, PST_MAX(window, 1), add_unshards, diag);
 }
 
 /* Adds reductions. counts: number of B and W of the stage so far. */

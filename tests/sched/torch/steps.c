@@ -15,8 +15,8 @@ struct ticker {
     bool *moved;          /* per rank: has run an action in this tick */
 };
 
-static bool did(const struct ticker *t, int stage, int microbatch,
-                unsigned kinds)
+static bool has_run(const struct ticker *t, int stage, int microbatch,
+                    unsigned kinds)
 {
     if (stage < 0 || stage >= (int)t->sched->n_stages)
         return false;
@@ -33,21 +33,21 @@ static bool is_ready(const struct ticker *t, const struct pst_action *a)
 
     switch (a->kind) {
     case PST_ACT_F:
-        return s == 0 || did(t, s, m, 1u << PST_ACT_RECV_F) ||
+        return s == 0 || has_run(t, s, m, 1u << PST_ACT_RECV_F) ||
                (rank_of[s - 1] == rank_of[s] &&
-                did(t, s - 1, m, 1u << PST_ACT_F));
+                has_run(t, s - 1, m, 1u << PST_ACT_F));
     case PST_ACT_B:
     case PST_ACT_I:
-        return s == last - 1 || did(t, s, m, 1u << PST_ACT_RECV_B) ||
-               (rank_of[s + 1] == rank_of[s] && did(t, s + 1, m, backward));
+        return s == last - 1 || has_run(t, s, m, 1u << PST_ACT_RECV_B) ||
+               (rank_of[s + 1] == rank_of[s] && has_run(t, s + 1, m, backward));
     case PST_ACT_SEND_F:
-        return did(t, s, m, 1u << PST_ACT_F);
+        return has_run(t, s, m, 1u << PST_ACT_F);
     case PST_ACT_SEND_B:
-        return did(t, s, m, backward);
+        return has_run(t, s, m, backward);
     case PST_ACT_RECV_F:
-        return did(t, s - 1, m, 1u << PST_ACT_SEND_F);
+        return has_run(t, s - 1, m, 1u << PST_ACT_SEND_F);
     case PST_ACT_RECV_B:
-        return did(t, s + 1, m, 1u << PST_ACT_SEND_B);
+        return has_run(t, s + 1, m, 1u << PST_ACT_SEND_B);
     default:
         return true; /* W and idle slots */
     }

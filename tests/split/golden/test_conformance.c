@@ -221,7 +221,7 @@ static const struct {
     {"19b sizes, modes, order, regions, ties, strides ...", "t", NULL},
 };
 
-static void holds(void **state)
+static void goldens_hold(void **state)
 {
     const size_t c = *(const size_t *)*state;
     unsigned n = 0;
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
         numbers[i] = i;
         tests[i] = (struct CMUnitTest){.name = cases[i].title,
-                                       .test_func = holds,
+                                       .test_func = goldens_hold,
                                        .initial_state = &numbers[i]};
     }
     failed = _cmocka_run_group_tests("conformance", tests, PST_COUNT(cases),

@@ -79,7 +79,7 @@ struct run {
 };
 
 /* Returns the expected numbers for one or MANY microbatches. */
-static const struct pst_safetensors *wanted(const struct run *run)
+static const struct pst_safetensors *expected_numbers(const struct run *run)
 {
     return run->microbatches == 1 ? run->numbers : run->many;
 }
@@ -191,7 +191,7 @@ static double bound_of(const struct run *run, const char *name)
     char key[300];
 
     snprintf(key, sizeof(key), "error.%s", name);
-    bound = pst_safetensors_find(wanted(run), key);
+    bound = pst_safetensors_find(expected_numbers(run), key);
     return bound != NULL ? pst_load_f64(bound->meta.dtype, bound->data, 0)
                          : 1e-5;
 }
@@ -217,9 +217,9 @@ static void compare_all(const struct run *run, const struct pst_dump *dump)
 {
     unsigned gradients = 0;
 
-    for (size_t i = 0; i < pst_safetensors_count(wanted(run)); i++) {
+    for (size_t i = 0; i < pst_safetensors_count(expected_numbers(run)); i++) {
         const struct pst_safetensors_entry *want =
-            pst_safetensors_at(wanted(run), i);
+            pst_safetensors_at(expected_numbers(run), i);
 
         if (pst_has_prefix(want->name, "output."))
             compare_output(run, dump, want);

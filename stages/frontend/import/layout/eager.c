@@ -131,7 +131,7 @@ bool pst_import_returns_itself(const struct pst_import *import,
 }
 
 /* A node's operands with the strides that PyTorch has in eager mode. */
-struct shadows {
+struct eager_operands {
     struct pst_arg *args;
     struct pst_value *values, **list;
     unsigned n, n_list;
@@ -139,7 +139,7 @@ struct shadows {
     bool corrected; /* eager strides of an operand differ from the file's */
 };
 
-static struct pst_value *add_shadow(struct shadows *s,
+static struct pst_value *add_shadow(struct eager_operands *s,
                                     const struct pst_import *import,
                                     const struct pst_scope *scope,
                                     const char *name,
@@ -166,12 +166,13 @@ static struct pst_value *add_shadow(struct shadows *s,
 }
 
 /* Allocates shadows of all operands; false if out of memory. */
-static bool alloc_shadows(struct shadows *s, const struct pst_schema *schema,
+static bool alloc_shadows(struct eager_operands *s,
+                          const struct pst_schema *schema,
                           const struct pst_arg *args)
 {
     unsigned n = 0;
 
-    *s = (struct shadows){.n = 0};
+    *s = (struct eager_operands){.n = 0};
     for (unsigned i = 0; i < schema->n_args; i++)
         n += args[i].kind == PST_ARG_VALUE    ? 1
              : args[i].kind == PST_ARG_VALUES ? args[i].n
@@ -182,14 +183,15 @@ static bool alloc_shadows(struct shadows *s, const struct pst_schema *schema,
     return s->args != NULL && s->values != NULL && s->list != NULL;
 }
 
-static void fini_shadows(struct shadows *s)
+static void fini_shadows(struct eager_operands *s)
 {
     pst_free(s->args);
     pst_free(s->values);
     pst_free(s->list);
 }
 
-static void fill_shadows(struct shadows *s, const struct pst_import *import,
+static void fill_shadows(struct eager_operands *s,
+                         const struct pst_import *import,
                          const struct pst_scope *scope,
                          const struct pst_doc_node *node,
                          const struct pst_schema *schema,
@@ -229,9 +231,9 @@ static void expect_strides(struct pst_import *import, const struct pst_meta *m)
 
 /* Expects the strides of a view of an operand whose strides were corrected, or
  * of the copy that replaces the view. */
-static void expect_view(struct pst_import *import, const struct shadows *s,
-                        const struct pst_op *op, unsigned i,
-                        const struct pst_value *value)
+static void expect_view(struct pst_import *import,
+                        const struct eager_operands *s, const struct pst_op *op,
+                        unsigned i, const struct pst_value *value)
 {
     PST_UNINIT struct pst_infer c;
     PST_UNINIT struct pst_diag diag;
@@ -257,7 +259,7 @@ enum pst_status pst_import_expect_strides(
     const struct pst_schema *schema = pst_op_schema(op);
     const enum pst_eager_format format = format_of(node);
     const bool view = (op->flags & PST_OP_VIEW) != 0 || value->base != NULL;
-    struct shadows s;
+    struct eager_operands s;
     struct pst_meta m = value->meta;
 
     import->expected.known = false;

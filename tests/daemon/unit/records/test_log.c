@@ -241,7 +241,7 @@ static void counts_lost_lines(void **state)
     assert_ok(pst_remove_tree(dir, &diag), &diag);
 }
 
-struct heard {
+struct transition {
     unsigned n;
     enum pstd_job_state from, to;
 };
@@ -249,7 +249,7 @@ struct heard {
 static void record_transition(void *ctx, enum pstd_job_state from,
                               enum pstd_job_state to)
 {
-    struct heard *h = ctx;
+    struct transition *h = ctx;
 
     h->n++;
     h->from = from;
@@ -258,7 +258,7 @@ static void record_transition(void *ctx, enum pstd_job_state from,
 
 static void makes_legal_transitions(void **state)
 {
-    struct heard h = {0};
+    struct transition h = {0};
     struct pstd_job job = {.changed = record_transition, .ctx = &h};
     struct pst_diag diag;
 
