@@ -133,7 +133,7 @@ static int run(struct pstd_config *config, int argc, char **argv)
     return pstd_daemon_run(config, config->args[0]);
 }
 
-/* Prints the version, which daemon/ctl/hosts/ask.c reads. If this host lacks
+/* Prints the version, which daemon/ctl/hosts/probe.c reads. If this host lacks
  * the network interface, prints why and returns 3 instead; interface may be
  * NULL. */
 static int print_version(const char *interface)

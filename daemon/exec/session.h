@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
 /* A training run in progress; implemented in prepare.c, course.c, faults.c,
- * steps.c, measure.c, conclude.c and saves/. Exec thread. */
+ * step_history.c, measure.c, conclude.c and saves/. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/common/steps/writer.h"
 #include "daemon/exec/collective.h"
@@ -261,7 +261,8 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
 void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
                    const char *why);
 
-/* steps.c: the history of the run, on rank 0. Begins after the resume. */
+/* step_history.c: the history of the run, on rank 0. Begins after the resume.
+ */
 enum pst_status pstd_session_begin_history(
     struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
 /* Adds the newest step, which took so many seconds and ended at `now`. */

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_ALIAS_BINDER_H
 #define PENSTOCK_STAGES_ALIAS_BINDER_H
 /*
- * State while a program is bound to a graph. Private to this folder: pass.c
- * passes operands, emit.c and set.c emit operators, history.c tracks the
- * operand that gets the gradient of a view, bind.c runs all that twice and
- * reads the results. One thread.
+ * State while a program is bound to a graph. Private to this folder:
+ * pass_operands.c passes operands, emit.c and set.c emit operators, history.c
+ * tracks the operand that gets the gradient of a view, bind.c runs all that
+ * twice and reads the results. One thread.
  */
 #include "stages/alias/program.h"
 #include "stages/frontend/functional/functionalise.h"
@@ -71,7 +71,7 @@ enum pst_status pst_binder_set_owner(struct pst_binder *b,
  * in the builder. */
 struct pst_owner *pst_binder_owner(struct pst_binder *b, struct pst_value *v);
 
-/* --- pass.c --------------------------------------------------------------- */
+/* --- pass_operands.c ------------------------------------------------------ */
 
 /* Makes the values of all operands except those made before the call. Bases
  * come first, then the other operands, both in the order of operands. */

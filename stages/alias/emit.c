@@ -481,6 +481,7 @@ static enum pst_status emit_op(struct pst_binder *b,
     enum pst_status status;
 
     b->build.no_grad = op->no_grad;
+    /* by name: set_ changes the storage of a tensor, so it has no row */
     if (strcmp(op->op, "aten.set_.source_Tensor") == 0 ||
         strcmp(op->op, "aten.set_.source_Tensor_storage_offset") == 0)
         return pst_binder_set(b, op);

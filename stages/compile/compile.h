@@ -110,7 +110,7 @@ enum pst_status pst_pass_fusion(struct pst_compiler *c,
  * assigned by later passes. */
 enum pst_status pst_pass_kernels(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* places.c: set, in this order, the lifetimes of values, the locations of
+/* locations.c: set, in this order, the lifetimes of values, the locations of
  * values that outlive an action, and those of temporary values. */
 enum pst_status pst_pass_lives(struct pst_compiler *c,
                                struct pst_diag *diag) PST_MUST_CHECK;

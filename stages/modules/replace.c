@@ -3,7 +3,7 @@
 
 #include "stages/graph/calls.h"
 #include "stages/modules/alias.h"
-#include "stages/modules/place.h"
+#include "stages/modules/replacement.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/ctl/hosts/ask.h"
+#include "daemon/ctl/hosts/probe.h"
 #include "daemon/ctl/hosts/remote.h"
 #include "tests/test.h"
 

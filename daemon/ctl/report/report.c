@@ -4,8 +4,8 @@
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/report/curves.h"
+#include "daemon/ctl/report/last_step.h"
 #include "daemon/ctl/report/page.h"
-#include "daemon/ctl/report/steps.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
 

@@ -11,7 +11,7 @@
 
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
-#include "daemon/ctl/report/found.h"
+#include "daemon/ctl/report/find_runs.h"
 #include "stages/base/alloc.h"
 
 #define TAG   PST_TAG_CLIENT

@@ -14,7 +14,7 @@
 #include "daemon/common/interface.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
-#include "daemon/ctl/hosts/ask.h"
+#include "daemon/ctl/hosts/probe.h"
 #include "daemon/ctl/run/attempt.h"
 
 static enum pst_status block_signals(struct pstctl_attempt *r,

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/ctl/print.h"
-#include "daemon/ctl/top/ask.h"
+#include "daemon/ctl/top/query.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 

@@ -10,7 +10,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/attr.h"
 #include "daemon/exec/change/events.h"
-#include "daemon/exec/change/found.h"
+#include "daemon/exec/change/resume_point.h"
 #include "daemon/exec/change/settings.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/health/health.h"

@@ -62,7 +62,7 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
 /* Frees what pstd_eval_make_engine has made. */
 void pstd_eval_free_engine(struct pstd_evaluation *e);
 
-/* past.c: the evaluations so far, which only rank 0 knows. */
+/* eval_history.c: the evaluations so far, which only rank 0 knows. */
 
 /* Reports an evaluation of that step, or the record of it, as failed. */
 void pstd_eval_emit_failed(struct pstd_session *s, uint64_t step,

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 /*
  * Definition of struct pst_data, private to its files: data.c opens, tensors.c
- * and tokens.c read what the files are, fill.c reads samples, place.c computes
- * the position of a step. Threads as in data.h.
+ * and tokens.c read what the files are, fill.c reads samples,
+ * step_position.c computes the position of a step. Threads as in data.h.
  *
  * A source is a sequence of files. Its rows, or tokens, are numbered through
  * all of them.

@@ -94,7 +94,7 @@ struct pst_doc_trace {
 enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
                                const struct pst_doc_trace **ret) PST_MUST_CHECK;
 
-/* --- places.c ----------------------------------------------------------- */
+/* --- provenance.c ------------------------------------------------------- */
 
 /* Sets r->place from a node's metadata; keeps the place of the previous node if
  * there is no metadata. */

@@ -61,7 +61,8 @@ const struct pst_operand *pst_pw_operand(const struct pst_call *call,
                                          unsigned first, unsigned n,
                                          unsigned k);
 
-/* --- the fast way (fast.c): loops of simd/loops.def over f32 -------------- */
+/* --- the fast way (broadcast.c): loops of simd/loops.def over f32
+ * -------------- */
 
 /* True if the loops support the call: f32 result, operands and numbers of any
  * dtype, which are rounded to f32 first. If the first operand has a 16-bit

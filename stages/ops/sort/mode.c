@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* mode: the smallest of the most frequent elements of a lane; its index is the
  * last one in PyTorch's order of equal elements. */
-#include "stages/ops/sort/fast.h"
+#include "stages/ops/sort/radix.h"
 
 static void mode_ref(const struct pst_call *c)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* sort, topk, kthvalue, medians: values and their indices. */
-#include "stages/ops/sort/fast.h"
+#include "stages/ops/sort/radix.h"
 
 /* --- sort, topk ----------------------------------------------------------- */
 

@@ -17,7 +17,7 @@ struct pst_cuts {
     struct PST_VEC(struct pst_cut) list;
 };
 
-/* names.c: makes the cuts of options->at, unordered. Each name is that of a
+/* cut_names.c: makes the cuts of options->at, unordered. Each name is that of a
  * module (for every call of it), of one call of a module, or of a node. */
 enum pst_status pst_cuts_by_name(struct pst_splitter *s,
                                  struct pst_cuts *ret) PST_MUST_CHECK;

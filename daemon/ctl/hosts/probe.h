@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_HOSTS_ASK_H
-#define PENSTOCK_DAEMON_CTL_HOSTS_ASK_H
+#ifndef PENSTOCK_DAEMON_CTL_HOSTS_PROBE_H
+#define PENSTOCK_DAEMON_CTL_HOSTS_PROBE_H
 /* Checks whether hosts can run ranks. One thread. */
 #include "daemon/ctl/hosts/hosts.h"
 

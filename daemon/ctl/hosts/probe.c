@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/hosts/ask.h"
+#include "daemon/ctl/hosts/probe.h"
 
 #include <ctype.h>
 #include <stdlib.h>

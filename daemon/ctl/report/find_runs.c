@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/report/found.h"
+#include "daemon/ctl/report/find_runs.h"
 
 #include <math.h>
 #include <string.h>

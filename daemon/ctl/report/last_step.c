@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds the newest step that all ranks have recorded completely. */
-#include "daemon/ctl/report/steps.h"
+#include "daemon/ctl/report/last_step.h"
 
 #include <stdio.h>
 

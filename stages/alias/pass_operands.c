@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Compares names, since the program's are not resolved to rows yet, and these
+ * texts find all overloads, in-place ones included. */
 bool pst_alias_program_is_absolute(const struct pst_alias_program *program)
 {
     const struct pst_alias_program_op *ops[] = {program->before, program->ops};

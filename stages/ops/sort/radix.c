@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/sort/fast.h"
+#include "stages/ops/sort/radix.h"
 
 #include "stages/ops/pointwise/nd.h"
 

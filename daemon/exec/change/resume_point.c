@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/change/found.h"
+#include "daemon/exec/change/resume_point.h"
 
 #include <string.h>
 

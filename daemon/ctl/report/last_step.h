@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_REPORT_STEPS_H
-#define PENSTOCK_DAEMON_CTL_REPORT_STEPS_H
+#ifndef PENSTOCK_DAEMON_CTL_REPORT_LAST_STEP_H
+#define PENSTOCK_DAEMON_CTL_REPORT_LAST_STEP_H
 /* Reads a step from the flight records beside the logs. One thread. */
 #include "daemon/ctl/report/story.h"
 

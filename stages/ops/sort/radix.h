@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_OPS_SORT_FAST_H
-#define PENSTOCK_STAGES_OPS_SORT_FAST_H
+#ifndef PENSTOCK_STAGES_OPS_SORT_RADIX_H
+#define PENSTOCK_STAGES_OPS_SORT_RADIX_H
 /*
  * Sorts lanes by radix sort of keys, and finds the first k by partitioning. The
  * order is that of sort.h: NaN is the largest, equal elements stay in index

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
-#define PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
+#ifndef PENSTOCK_DAEMON_CTL_REPORT_FIND_RUNS_H
+#define PENSTOCK_DAEMON_CTL_REPORT_FIND_RUNS_H
 /* Finds runs in folders, by their history, logs, evaluations and checkpoints.
  * One thread. */
 #include "daemon/common/config.h"

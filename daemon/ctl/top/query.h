@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_TOP_ASK_H
-#define PENSTOCK_DAEMON_CTL_TOP_ASK_H
+#ifndef PENSTOCK_DAEMON_CTL_TOP_QUERY_H
+#define PENSTOCK_DAEMON_CTL_TOP_QUERY_H
 /* Queries those ranks of a job that are on this host. One thread. */
 #include "daemon/common/config.h"
 #include "daemon/ctl/top/view.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/top/ask.h"
+#include "daemon/ctl/top/query.h"
 
 #include <math.h>
 #include <stdio.h>

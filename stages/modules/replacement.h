@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_MODULES_PLACE_H
-#define PENSTOCK_STAGES_MODULES_PLACE_H
+#ifndef PENSTOCK_STAGES_MODULES_REPLACEMENT_H
+#define PENSTOCK_STAGES_MODULES_REPLACEMENT_H
 /* State of a replacement (replace.h), and the nodes of the new graph. Private
  * to this folder. */
 #include "stages/modules/frames.h"

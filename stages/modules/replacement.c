@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Emits the nodes of the new graph: those of the old one, with the file's in
  * place of the replaced calls. */
-#include "stages/modules/place.h"
+#include "stages/modules/replacement.h"
 
 #include "stages/graph/calls.h"
 #include "stages/graph/schema.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_FOUND_H
-#define PENSTOCK_DAEMON_EXEC_CHANGE_FOUND_H
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_RESUME_POINT_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_RESUME_POINT_H
 /*
  * Finds the checkpoint that a run resumes from before its engine is made: it
  * may contain a changed plan and changed options, which the engine depends on.
