@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "daemon/common/control/lock.h"
+#include "daemon/common/control/paths.h"
 
 #define RANK   "rank"
 #define SOCKET ".sock"
@@ -133,13 +134,8 @@ static bool remove_rank(int dir, const char *name)
  */
 static void sweep_folder(int base, const char *name)
 {
-    struct stat st;
-    int dir;
+    const int dir = pstd_open_own_folder(base, name);
 
-    if (fstatat(base, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
-        return;
-    dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return;
     if (for_each_file(dir, is_removable))

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -182,6 +183,16 @@ enum pst_status pstd_socket_check_folders(const char *path,
 enum pst_status pstd_socket_check_base(const char *base, struct pst_diag *diag)
 {
     return check_folder(base, true, diag);
+}
+
+int pstd_open_own_folder(int base, const char *name)
+{
+    struct stat st;
+
+    if (fstatat(base, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
+        return -1;
+    return openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
 enum pst_status pstd_socket_dirs(const char *path, bool own_dir,

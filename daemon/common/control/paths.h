@@ -44,6 +44,9 @@ enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_socket_check_base(const char *base,
                                        struct pst_diag *diag) PST_MUST_CHECK;
+/* Opens a folder in the folder `base`; -1: it is missing, another user's, a
+ * link or no folder. */
+int pstd_open_own_folder(int base, const char *name);
 /* Creates missing folders of path with mode 0700. own_dir: the last two folders
  * must be ours and closed to others, else PST_ERR_DENIED. */
 enum pst_status pstd_socket_dirs(const char *path, bool own_dir,

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/control/paths.h"
 #include "stages/base/host/fs.h"
 
 #define PREFIX "penstock-"
@@ -236,13 +237,9 @@ static void remove_half(int base, int dir, const char *name)
 
 static void sweep_folder(int base, const char *name)
 {
-    struct stat st;
-    int dir, fd;
+    const int dir = pstd_open_own_folder(base, name);
+    int fd;
 
-    if (fstatat(base, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISDIR(st.st_mode) || st.st_uid != geteuid())
-        return;
-    dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return;
     fd = openat(dir, OWNER, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

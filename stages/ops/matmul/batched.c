@@ -84,32 +84,12 @@ void pst_bmm_describe(const struct pst_call *c, struct pst_product *p)
 void pst_baddbmm_describe(const struct pst_call *c, struct pst_product *p)
 {
     bmm_operands(c, 1, p);
-    p->beta = pst_pw_number(&c->args[3]);
-    p->alpha = pst_pw_number(&c->args[4]);
-    p->whole_beta = pst_pw_integer(&c->args[3]);
-    p->whole_alpha = pst_pw_integer(&c->args[4]);
-    pst_matmul_add(p, &c->in[0], c->out[0].meta);
-}
-
-static enum pst_status bmm_vjp(struct pst_vjp *v)
-{
-    return pst_matmul_vjp(v, 0, 1.0);
-}
-
-static enum pst_status baddbmm_vjp(struct pst_vjp *v)
-{
-    pst_matmul_vjp(v, 1, pst_pw_number(&v->node->args[4]));
-    return pst_matmul_added_vjp(v, 0, pst_pw_number(&v->node->args[3]));
+    pst_matmul_add(c, p);
 }
 
 static double first_flops(const struct pst_node *node)
 {
     return pst_matmul_flops(node, 0);
-}
-
-static double baddbmm_flops(const struct pst_node *node)
-{
-    return pst_matmul_flops(node, 1);
 }
 
 PST_PRODUCT_KERNELS(bmm, pst_bmm_describe, 0);
@@ -119,7 +99,7 @@ const struct pst_op pst_op_bmm = {
     .schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
     .flags = PST_OP_PRODUCT,
     .infer = bmm_infer,
-    .vjp = bmm_vjp,
+    .vjp = pst_mm_vjp,
     .flops = first_flops,
 };
 PST_CPU_KERNELS(bmm, bmm_kernels);
@@ -129,8 +109,8 @@ const struct pst_op pst_op_baddbmm = {
               "Scalar beta=1, Scalar alpha=1) -> Tensor",
     .flags = PST_OP_PRODUCT,
     .infer = baddbmm_infer,
-    .vjp = baddbmm_vjp,
-    .flops = baddbmm_flops,
+    .vjp = pst_addmm_vjp,
+    .flops = pst_addmm_flops,
 };
 PST_CPU_KERNELS(baddbmm, baddbmm_kernels);
 

@@ -157,27 +157,7 @@ void pst_mm_describe(const struct pst_call *c, struct pst_product *p)
 void pst_addmm_describe(const struct pst_call *c, struct pst_product *p)
 {
     mm_operands(c, 1, p);
-    p->beta = pst_pw_number(&c->args[3]);
-    p->alpha = pst_pw_number(&c->args[4]);
-    p->whole_beta = pst_pw_integer(&c->args[3]);
-    p->whole_alpha = pst_pw_integer(&c->args[4]);
-    pst_matmul_add(p, &c->in[0], c->out[0].meta);
-}
-
-static enum pst_status mm_vjp(struct pst_vjp *v)
-{
-    return pst_matmul_vjp(v, 0, 1.0);
-}
-
-static enum pst_status addmm_vjp(struct pst_vjp *v)
-{
-    pst_matmul_vjp(v, 1, pst_pw_number(&v->node->args[4]));
-    return pst_matmul_added_vjp(v, 0, pst_pw_number(&v->node->args[3]));
-}
-
-static double addmm_flops(const struct pst_node *node)
-{
-    return pst_matmul_flops(node, 1);
+    pst_matmul_add(c, p);
 }
 
 PST_PRODUCT_KERNELS(mm, pst_mm_describe, 0);
@@ -187,7 +167,7 @@ const struct pst_op pst_op_mm = {
     .schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
     .flags = PST_OP_PRODUCT,
     .infer = mm_infer,
-    .vjp = mm_vjp,
+    .vjp = pst_mm_vjp,
     .flops = linear_flops,
 };
 PST_CPU_KERNELS(mm, mm_kernels);
@@ -197,7 +177,7 @@ const struct pst_op pst_op_addmm = {
               "beta=1, Scalar alpha=1) -> Tensor",
     .flags = PST_OP_PRODUCT,
     .infer = addmm_infer,
-    .vjp = addmm_vjp,
-    .flops = addmm_flops,
+    .vjp = pst_addmm_vjp,
+    .flops = pst_addmm_flops,
 };
 PST_CPU_KERNELS(addmm, addmm_kernels);

@@ -52,9 +52,15 @@ static int64_t stride_in(const struct pst_meta *x, const struct pst_meta *out,
     return at < 0 || x->size[at] == 1 ? 0 : x->stride[at];
 }
 
-void pst_matmul_add(struct pst_product *p, const struct pst_operand *x,
-                    const struct pst_meta *out)
+void pst_matmul_add(const struct pst_call *c, struct pst_product *p)
 {
+    const struct pst_operand *x = &c->in[0];
+    const struct pst_meta *out = c->out[0].meta;
+
+    p->beta = pst_pw_number(&c->args[3]);
+    p->alpha = pst_pw_number(&c->args[4]);
+    p->whole_beta = pst_pw_integer(&c->args[3]);
+    p->whole_alpha = pst_pw_integer(&c->args[4]);
     p->c.data = x->data;
     for (unsigned d = 0; d + 2 < out->rank; d++)
         p->c.batch[d] = stride_in(x->meta, out, d);
@@ -110,6 +116,22 @@ enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
     if (g != NULL && beta != 1.0)
         g = pst_vjp_mul_scalar(v, g, beta);
     return pst_vjp_set(v, pst_vjp_flat(v, added), g);
+}
+
+enum pst_status pst_mm_vjp(struct pst_vjp *v)
+{
+    return pst_matmul_vjp(v, 0, 1.0);
+}
+
+enum pst_status pst_addmm_vjp(struct pst_vjp *v)
+{
+    pst_matmul_vjp(v, 1, pst_pw_number(&v->node->args[4]));
+    return pst_matmul_added_vjp(v, 0, pst_pw_number(&v->node->args[3]));
+}
+
+double pst_addmm_flops(const struct pst_node *node)
+{
+    return pst_matmul_flops(node, 1);
 }
 
 /* da = alpha g b^T, db = alpha a^T g, for the matrices at arguments first

@@ -16,10 +16,10 @@ enum pst_status pst_matmul_operands(const struct pst_infer *c, unsigned first,
 enum pst_status pst_matmul_set_added(struct pst_infer *c, unsigned added,
                                      enum pst_dtype dtype, unsigned rank,
                                      const int64_t *size);
-/* Sets p->c to operand x broadcast to out, whose last two dimensions are m, n;
- * the others are the batch. */
-void pst_matmul_add(struct pst_product *p, const struct pst_operand *x,
-                    const struct pst_meta *out);
+/* Adds operand 0 of a call (self, a, b, beta, alpha) to the description of a
+ * times b: broadcast to the result, whose last two dimensions are m, n; the
+ * others are the batch. */
+void pst_matmul_add(const struct pst_call *c, struct pst_product *p);
 /* Returns 2 k floating-point operations per element of the result. */
 double pst_matmul_flops(const struct pst_node *node, unsigned first);
 
@@ -36,5 +36,11 @@ enum pst_status pst_matmul_vjp(struct pst_vjp *v, unsigned first, double alpha);
 /* Sets the gradient of the added operand: beta * g summed to its shape. */
 enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
                                      double beta);
+
+/* Gradients of a times b (mm, bmm), and of addmm and baddbmm, which are called
+ * as pst_matmul_add says. */
+enum pst_status pst_mm_vjp(struct pst_vjp *v);
+enum pst_status pst_addmm_vjp(struct pst_vjp *v);
+double pst_addmm_flops(const struct pst_node *node);
 
 #endif

@@ -177,34 +177,37 @@ static void save_stats(struct bn *b, bool training)
 
 /* --- batch norm --------------------------------------------------------- */
 
-static enum pst_status batch_norm(struct pst_rewrite *w)
+/* Reads training, momentum and eps at arguments 5 to 7; writes the running
+ * statistics, arguments 3 and 4. */
+static enum pst_status emit_batch_norm(struct bn *b, struct pst_rewrite *w)
 {
-    struct bn b = read_arguments(w);
-    const bool training = w->args[5].b;
     enum pst_status status;
 
-    b.momentum = w->args[6].f;
-    b.eps = w->args[7].f;
-    status = training ? normalise_by_batch(&b, true) : normalise_by_running(&b);
-    w->writes[3] = b.new_mean;
-    w->writes[4] = b.new_var;
+    *b = read_arguments(w);
+    b->momentum = w->args[6].f;
+    b->eps = w->args[7].f;
+    status =
+        w->args[5].b ? normalise_by_batch(b, true) : normalise_by_running(b);
+    w->writes[3] = b->new_mean;
+    w->writes[4] = b->new_var;
+    return status;
+}
+
+static enum pst_status batch_norm(struct pst_rewrite *w)
+{
+    struct bn b;
+    const enum pst_status status = emit_batch_norm(&b, w);
+
     w->outs[0] = b.y;
     return status;
 }
 
 static enum pst_status native_batch_norm(struct pst_rewrite *w)
 {
-    struct bn b = read_arguments(w);
-    const bool training = w->args[5].b;
-    enum pst_status status;
+    struct bn b;
 
-    b.momentum = w->args[6].f;
-    b.eps = w->args[7].f;
-    status = training ? normalise_by_batch(&b, true) : normalise_by_running(&b);
-    w->writes[3] = b.new_mean;
-    w->writes[4] = b.new_var;
-    if (status == PST_OK)
-        save_stats(&b, training);
+    if (emit_batch_norm(&b, w) == PST_OK)
+        save_stats(&b, w->args[5].b);
     return w->build->status;
 }
 
