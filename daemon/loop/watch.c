@@ -154,7 +154,6 @@ static void on_tick(uv_timer_t *timer)
 
     if (!pstd_watch_check(w, pst_now(), &diag))
         return;
-    w->decided = true;
     w->hooks.diagnosis(w->hooks.ctx, &diag);
     (void)uv_timer_start(&w->timer, on_exit_timer, LAST_MS, 0);
 }

@@ -36,7 +36,6 @@ struct pstd_watch {
     /* Time of the last sign of life, on the clock `awake`, which does not run
      * while the process is stopped. */
     double since;
-    bool decided; /* the exec thread hangs, and the job is being ended */
 };
 
 #define PSTD_WATCH_MS 200 /* interval of pstd_watch_check */

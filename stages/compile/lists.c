@@ -69,10 +69,6 @@ static enum pst_status add_node(struct pst_compiler *c, struct pst_node *node,
     status = make_exec_node(c, node, &list->at[list->n], &runs, diag);
     if (status != PST_OK || !runs)
         return status;
-    if (l == PST_LIST_F)
-        c->p->flops_f += pst_node_flops(node);
-    else if (l != PST_LIST_P)
-        c->p->flops_b += pst_node_flops(node);
     list->n++;
     return PST_OK;
 }

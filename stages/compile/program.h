@@ -138,7 +138,6 @@ struct pst_program {
     struct pst_loc *places; /* by id of the storage: its location */
     struct pst_region_row *regions;
     unsigned n_regions;
-    double flops_f, flops_b; /* operations of a microbatch: forward, backward */
     /* bytes that a microbatch copies because results are not in place */
     size_t copied;
     struct pst_pass_state passes; /* passes that have run */

@@ -38,8 +38,7 @@ enum kind { BOOL, INFINITE, FINITE, NONE, N_KINDS };
 enum pattern {
     DOCUMENTS, /* those of its document, up to itself */
     WINDOW,    /* the 40 before it, and 30 after it */
-    PADDING,   /* all but the first and the last 70 of a row */
-    N_PATTERNS
+    PADDING    /* all but the first and the last 70 of a row */
 };
 
 struct shape {

@@ -27,7 +27,6 @@ unsigned random_draw(unsigned *seed, unsigned n);
 void random_model_init(struct random_model *m, unsigned seed, bool markers);
 void random_model_fini(struct random_model *m);
 
-#define RANDOM_ROWS    4 /* rows of a microbatch */
 #define RANDOM_CLASSES 5 /* upper bound of integer inputs, exclusive */
 
 #endif

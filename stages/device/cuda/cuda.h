@@ -57,7 +57,6 @@ struct pst_cuda_context {
     /* The newest point of the default stream that the queues wait for
      * (guest.c); NULL: none yet. */
     void *joined;
-    uint64_t on_host; /* calls that ran on the host so far */
     /* The host's image of the device memory, for kernels that run on the host;
      * it uses physical memory only where it is touched. */
     unsigned char *image;

@@ -61,7 +61,6 @@ void pst_cuda_call_on_host(struct pst_cuda_context *c,
 {
     struct pst_fault *fault = frame->fault;
 
-    c->on_host++;
     if (!pst_cuda_sync(c)) /* earlier calls may still read the image */
         return;
     copy_operands_to_host(c, frame);
@@ -89,7 +88,6 @@ void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn)
     void *from[PST_CUDA_TASK_OPERANDS];
     struct pst_task here = *task;
 
-    c->on_host++;
     if (task->n_from > PST_COUNT(from)) {
         (void)pst_cuda_check(c, 1, "a task has too many operands");
         return;
