@@ -43,8 +43,9 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
-/* True for failures of a restart that may be temporary, by the same rule as in
- * the supervisor (daemon/ctl/run/supervise.c). */
+/* True for failures of a restart that may be temporary. The supervisor
+ * (daemon/ctl/run/supervise.c) also repeats a start that found a checkpoint
+ * folder locked. */
 static bool is_temporary(const struct pstd_daemon *d, enum pst_status status)
 {
     return d->delayed < MAX_DELAYS &&
