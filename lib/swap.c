@@ -22,8 +22,9 @@ struct pstl_changed {
 struct swap {
     penstock_session *session;
     struct pst_replacement what;
-    bool keep; /* optimizer states of parameters with the names of old ones */
-    struct pstd_states states; /* the others, by {"state", "map:FILE"} */
+    /* a parameter of the new module keeps the optimizer state of its name */
+    bool keep;
+    struct pstd_states states; /* given by {"state", "map:FILE"} */
     struct pst_str said;       /* both as text, to compare ranks */
     struct pst_model *old;     /* the model of the plan before */
     struct pstd_replaced replaced;

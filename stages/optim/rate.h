@@ -56,7 +56,7 @@ struct pst_lr {
     const char *options[PST_LR_MAX_OPTIONS + 1];
     bool to_end; /* share() depends on the update at which the run ends */
     bool rises;  /* share() computes the warmup, too */
-    double default_min; /* min_lr_ratio for the minimum 0 */
+    double default_min; /* value of min_lr_ratio without --lr-min */
     /* Returns rate / lr. Without `rises` only for updates from the end of the
      * warmup on. */
     double (*share)(const struct pst_optim_options *options, uint64_t update);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * copies MASK.pt2: which bytes are read where the caller has them, and which
- * are copied; the losses are the same, those of golden/make/make_mask.py's
- * formula. Inputs of a step and of an evaluation, bool among them.
+ * Usage: copies MASK.pt2. Checks which bytes of the inputs of a step and of an
+ * evaluation, bool among them, are read in the caller's memory and which are
+ * copied. The losses do not depend on that: they are those of the formula in
+ * golden/make/make_mask.py.
  */
 #include "tests/lib/drive.h"
 

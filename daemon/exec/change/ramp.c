@@ -15,7 +15,8 @@ void pstd_ramp_prepare(struct pstd_session *s)
     s->options.n_counts = s->n_counts > 1 ? s->n_counts : 0;
 }
 
-/* Sets the number of microbatches of everything but the data. */
+/* Sets the number of microbatches of the engine and the run; that of the data
+ * is set separately. */
 static enum pst_status set_microbatches(struct pstd_session *s, unsigned n,
                                         struct pst_diag *diag)
 {

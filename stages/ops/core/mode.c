@@ -36,8 +36,7 @@ void pst_mode_set_eval(const struct pst_schema *schema, struct pst_arg *args)
     }
 }
 
-/* With p = 0 the result is the input, except for operators whose other operands
- * decide. */
+/* An argument p of 0 decides alone; else the first flag or probability does. */
 bool pst_mode_has_dropout(const struct pst_schema *schema,
                           const struct pst_arg *args)
 {
