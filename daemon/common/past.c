@@ -332,6 +332,12 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
     return PST_OK;
 }
 
+bool pstd_past_may_retry(enum pst_status status, enum pst_error error)
+{
+    return status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
+           status == PST_ERR_NOMEM || error == PST_E_CHECKPOINT_IN_USE;
+}
+
 enum pst_status pstd_past_next_config(const struct pstd_past *past,
                                       const struct pstd_config *config,
                                       struct pstd_config *ret,

@@ -28,6 +28,10 @@ struct pstd_past {
     uint64_t step; /* newest checkpoint of the run that is known; 0: none */
 };
 
+/* True if a restart that has failed for this reason may succeed later, because
+ * the first start had no such problem: a file on a slow network, disk space, a
+ * folder that `penstock checkpoints` has locked to remove something. */
+bool pstd_past_may_retry(enum pst_status status, enum pst_error error);
 enum pst_status pstd_past_init(struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;

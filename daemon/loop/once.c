@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/common/control/socket.h"
+#include "daemon/common/past.h"
 #include "daemon/loop/commands.h"
 #include "daemon/loop/stay.h"
 #include "stages/base/host/fs.h"
@@ -43,14 +44,10 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
-/* True for failures of a restart that may be temporary. The supervisor
- * (daemon/ctl/run/supervise.c) also repeats a start that found a checkpoint
- * folder locked. */
-static bool is_temporary(const struct pstd_daemon *d, enum pst_status status)
+static bool is_temporary(const struct pstd_daemon *d, enum pst_status status,
+                         const struct pst_diag *why)
 {
-    return d->delayed < MAX_DELAYS &&
-           (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
-            status == PST_ERR_NOMEM);
+    return d->delayed < MAX_DELAYS && pstd_past_may_retry(status, why->error);
 }
 
 static void delay_run(struct pstd_daemon *d, uint64_t step,
@@ -72,9 +69,11 @@ static void delay_run(struct pstd_daemon *d, uint64_t step,
     pstd_daemon_publish(d, &note);
 }
 
-bool pstd_once_is_retried(const struct pstd_daemon *d, enum pst_status status)
+bool pstd_once_is_retried(const struct pstd_daemon *d,
+                          const struct pst_diag *why)
 {
-    return d->config->stay && d->to_resume && is_temporary(d, status);
+    return d->config->stay && d->to_resume &&
+           is_temporary(d, why->status, why);
 }
 
 /* In a job with --stay: continues the run during which the ranks have died, if
@@ -93,7 +92,7 @@ static void continue_run(struct pstd_daemon *d)
     if (any && status == PST_OK)
         status = pstd_command_continue_run(d, &options, &diag);
     d->to_resume = any && status == PST_OK;
-    if (any && is_temporary(d, status)) {
+    if (any && is_temporary(d, status, &diag)) {
         delay_run(d, step, &diag);
     } else if (any) {
         emit_run(d, step, tries, status, &diag);
@@ -132,7 +131,7 @@ void pstd_once_end(struct pstd_daemon *d)
 {
     const struct pst_diag *why = &d->result->diag;
 
-    if (pstd_once_is_retried(d, why->status)) {
+    if (pstd_once_is_retried(d, why)) {
         delay_run(d, d->result->steps, why);
     } else {
         d->to_resume = false;

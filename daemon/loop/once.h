@@ -12,10 +12,11 @@
 /* Call when the job is ready: begins the run or the serving, or continues an
  * unfinished run. */
 void pstd_once_ready(struct pstd_daemon *d);
-/* True if a run that ends with that status now is tried again: it was to
+/* True if a run that ends for that reason now is tried again: it was to
  * continue an interrupted run, has failed before its first step, and for a
  * temporary reason. */
-bool pstd_once_is_retried(const struct pstd_daemon *d, enum pst_status status);
+bool pstd_once_is_retried(const struct pstd_daemon *d,
+                          const struct pst_diag *why);
 /* Call each second: continues a run that was delayed. */
 void pstd_once_tick(struct pstd_daemon *d);
 /* Call when the run has ended: ends a job for one run, and forgets the run of a

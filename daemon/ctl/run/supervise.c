@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/past.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
@@ -23,16 +24,12 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
     return fate->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
 }
 
-/* True if a restart has failed for a reason that may be temporary, because the
- * first start had no such problem: a file on a slow network, disk space, a
- * folder that `penstock checkpoints` has locked to remove something. */
 static bool is_temporary(const struct pstctl_supervisor *s,
                          const struct pstctl_fate *fate, enum pst_status status,
                          enum pst_error error)
 {
     return s->restarts > 0 && !fate->begun &&
-           (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
-            status == PST_ERR_NOMEM || error == PST_E_CHECKPOINT_IN_USE);
+           pstd_past_may_retry(status, error);
 }
 
 /* True if the ranks of this start died, or it failed for a reason that may be

@@ -22,6 +22,7 @@ killed_idle  ranks that are killed without a run, after a request to stop, lose
           nothing
 refused   contradicting options are refused
 """
+import fcntl
 import glob
 import json
 import os
@@ -29,6 +30,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
@@ -166,8 +168,8 @@ def given_up(b):
 
 def delayed(b):
     """Checks that a restart that fails for a temporary reason is repeated:
-    without the folder of the checkpoints, and without the data. The run is
-    still paused then."""
+    without the folder of the checkpoints, without the data, and while another
+    process has the folder locked. The run is still paused then."""
     name = b.fresh()
     b.up(name)
     shutil.copy(b.path("data.safetensors"), b.path("data-2.safetensors"))
@@ -185,6 +187,14 @@ def delayed(b):
         assert " tries=1 delay_s=1 " in late, late
         os.rename(b.path("away"), b.path(lost))
         b.await_event(name, "paused", "rank-0", n=n + 1)
+    with open(b.path(name + "-a/lock"), "r+", encoding="utf-8") as lock:
+        wait = threading.Thread(target=fcntl.flock, args=(lock, fcntl.LOCK_EX))
+        wait.start()  # gets the lock when the rank is killed
+        os.kill(b.pids(name)[-1], signal.SIGKILL)
+        late = b.await_event(name, "run_delayed", "rank-0", n=3)
+        assert " id=checkpoint.in-use " in late, late
+        wait.join()
+    b.await_event(name, "paused", "rank-0", n=4)
     assert b.status(name)["paused"]
     again = b.events(name, "job_restart")
     assert all(" paused=1 " in x for x in again), again
