@@ -253,6 +253,9 @@ static enum pst_status store_value(struct pstd_config *config,
         return store_grid(config, row, who, text, diag);
     case PSTD_FROM:
         return store_from(config, row, who, text, diag);
+    case PSTD_EVERY:
+        return pstd_every_parse(who, text, pstd_config_member(config, row),
+                                diag);
     case PSTD_RAMP:
         return pstd_ramp_parse(who, text, pstd_config_member(config, row),
                                diag);

@@ -8,6 +8,7 @@
  *
  * Any thread, one at a time. A config owns all its texts.
  */
+#include "daemon/common/options/every.h"
 #include "daemon/common/options/ramp.h"
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
@@ -94,6 +95,7 @@ enum pstd_option_type {
     PSTD_GRID,  /* struct pstd_grid: "P" or "RxP" */
     PSTD_FROM,  /* struct pstd_from: NAME, NAME=STEP or NAME=auto */
     PSTD_RAMP,  /* struct pstd_ramp: "N" or "COUNT:STEP,..." */
+    PSTD_EVERY, /* struct pstd_every: "N" or "Xepochs" */
 };
 
 /* Replicas of a pipeline, and ranks of each; 0: not given. */
@@ -173,7 +175,8 @@ struct pstd_config {
 
     /* Options of the evaluations of a run. */
     const char *eval_data, *eval_model, *eval_metric, *token_bytes;
-    uint64_t eval_every, eval_batches, patience;
+    struct pstd_every eval_every;
+    uint64_t eval_batches, patience;
     bool keep_best;
 
     /* Options of a run. */
@@ -183,7 +186,8 @@ struct pstd_config {
     bool steps_counted;
     const char *checkpoint, *checkpoint_fallback;
     double checkpoint_cost;
-    uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
+    struct pstd_every checkpoint_every;
+    uint64_t checkpoint_retry, keep, log_every;
     struct pstd_from resume;
     bool adopt, other_model, checkpoint_sync, accept_lost_backward;
     const char *dump, *dump_fault;

@@ -38,8 +38,8 @@ static enum pst_status check_policies(const struct pstd_config *c,
                             PSTD_GIVEN(c, spike_window) ? "spike-window"
                                                         : "spike-threshold");
     if ((spike_back || strcmp(c->on_nan, "rollback") == 0) &&
-        (c->checkpoint == NULL ||
-         (c->checkpoint_every == 0 && !(c->checkpoint_cost > 0))))
+        (c->checkpoint == NULL || (!pstd_every_is_set(&c->checkpoint_every) &&
+                                   !(c->checkpoint_cost > 0))))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--%s rollback goes back to a checkpoint: it "
                             "needs --checkpoint DIR and --checkpoint-every N "
@@ -55,8 +55,9 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
                         : c->adopt                       ? "adopt"
                         : c->checkpoint_fallback != NULL ? "checkpoint-fallback"
                         : c->checkpoint_cost > 0         ? "checkpoint-cost"
-                        : c->checkpoint_every > 0        ? "checkpoint-every"
-                        : c->checkpoint_sync             ? "checkpoint-sync"
+                        : pstd_every_is_set(&c->checkpoint_every)
+                            ? "checkpoint-every"
+                        : c->checkpoint_sync              ? "checkpoint-sync"
                         : PSTD_GIVEN(c, checkpoint_retry) ? "checkpoint-retry"
                         : PSTD_GIVEN(c, keep)             ? "keep"
                                                           : NULL;
@@ -64,7 +65,7 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
     if (needs != NULL && c->checkpoint == NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--%s needs --checkpoint DIR", needs);
-    if (c->checkpoint_every > 0 && c->checkpoint_cost > 0)
+    if (pstd_every_is_set(&c->checkpoint_every) && c->checkpoint_cost > 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--checkpoint-every and --checkpoint-cost both say "
                             "when to save: give one of them");
@@ -177,93 +178,6 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     if (status == PST_OK && w->changed != NULL)
         pstd_changed_set_microbatches(w->changed, s->counts[0]);
     return status;
-}
-
-/* Returns the number of rows in the steps before a resume, from the position in
- * the data, since their batches may have had other sizes. Rows that a rollback
- * has left out are in none of them. rows: of a pass over the data; each: of a
- * step with the first number of microbatches. If the position is unknown, or
- * the data have several sources, those steps are assumed to have had the
- * batches of this run. */
-static double used_rows(const struct pstd_session *s, uint64_t rows,
-                        uint64_t each)
-{
-    const struct pst_data_place *was = &s->drawn;
-    struct pst_data_place is;
-    double each_row, pass; /* rows or tokens */
-
-    if (!was->known || was->n != 1 || !pst_data_place(s->data, 0, &is) ||
-        was->tokens != is.tokens || is.step == 0)
-        return pstd_ramp_sum(&s->config.microbatches, 0, s->before) /
-               s->counts[0] * (double)each;
-    each_row = (double)is.step / (double)each;
-    pass = (double)rows * each_row;
-    return fmax((double)rows * ((double)was->sources[0].pass +
-                                fmin((double)was->sources[0].at / pass, 1)) -
-                    (double)was->left_out / each_row,
-                0);
-}
-
-/* Returns the number of steps for --epochs passes over the data: the steps
- * before a resume, and those that draw the remaining rows. *ret_rows: the rows
- * of a pass. */
-static enum pst_status count_epochs(const struct pstd_session *s,
-                                    uint64_t *ret_steps, uint64_t *ret_rows,
-                                    struct pst_diag *diag)
-{
-    const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(&s->w->batch), 1);
-    const uint64_t rows = s->data != NULL ? pst_data_samples(s->data, each) : 0;
-    double left, steps;
-
-    if (rows == 0)
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--epochs needs data with a number of rows, and %s "
-                            "has none: give --steps N",
-                            s->config.data);
-    /* A little less, so that rounding errors do not add a step. */
-    left = s->config.epochs * (double)rows * (1 - 1e-12);
-    if (s->before > 0)
-        left -= used_rows(s, rows, each) * (1 + 1e-12);
-    steps =
-        (double)s->before + pstd_ramp_steps(&s->config.microbatches, s->before,
-                                            left / (double)each * s->counts[0]);
-    if (!(steps < 0x1p53))
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--epochs %g of %llu rows are too many steps",
-                            s->config.epochs, (unsigned long long)rows);
-    *ret_steps = (uint64_t)fmax(steps, 1);
-    *ret_rows = rows;
-    return PST_OK;
-}
-
-/* COLLECTIVE. Sets --steps from --epochs, and the options that depend on it.
- * Rank 0 always has the data. */
-static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
-{
-    struct {
-        uint64_t steps, rows;
-    } of_zero = {0};
-    enum pst_status status = PST_OK;
-
-    if (!pstd_needs_epochs(&s->config))
-        return PST_OK;
-    if (s->w->rank == 0)
-        status = count_epochs(s, &of_zero.steps, &of_zero.rows, diag);
-    status = pstd_agree_status(s->w, status, diag);
-    if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &of_zero, sizeof(of_zero), diag);
-    if (status != PST_OK)
-        return status;
-    s->epoch_rows = of_zero.rows;
-    pstd_set_steps(&s->config, of_zero.steps);
-    status =
-        pstd_exec_options(&s->config, s->w->ranks / pstd_replicas(&s->config),
-                          true, &s->options, diag);
-    pstd_set_device(s->w, &s->options);
-    pstd_ramp_prepare(s);
-    if (status == PST_OK)
-        status = pstd_session_record_key(s, diag);
-    return pstd_agree_status(s->w, status, diag);
 }
 
 static void emit_no_flight(struct pstd_session *s, unsigned rank,
@@ -569,7 +483,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK && !s->options.scatter)
         status = pstd_compare_data(s->w, s->config.data, diag);
     if (status == PST_OK)
-        status = set_epochs(s, diag);
+        status = pstd_session_count_epochs(s, diag);
     if (status != PST_OK)
         return status;
     status = pstd_agree_status(s->w, make_engine(s, diag), diag);

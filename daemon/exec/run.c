@@ -159,11 +159,10 @@ static enum pst_status change_model(struct pstd_session *s,
  * evaluation, the end of the run saves it. */
 static bool is_save_due(const struct pstd_session *s, unsigned control)
 {
-    const uint64_t every = s->config.checkpoint_every;
-
     if (s->step == s->config.steps)
         return pstd_eval_is_due(s);
-    return (every > 0 && s->step > 0 && s->step % every == 0) ||
+    return (s->step > 0 &&
+            pstd_session_is_due(s, &s->config.checkpoint_every)) ||
            (control & PSTD_CTL_DUE);
 }
 

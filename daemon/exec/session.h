@@ -70,6 +70,13 @@ struct pstd_saving {
     double begun, stall_s;
 };
 
+/* Passes over the data, where an option is in epochs. */
+struct pstd_passes {
+    uint64_t from; /* step of a resume, else 0 */
+    double before; /* passes in the steps before it */
+    double each;   /* share of a pass in a microbatch; 0: not counted */
+};
+
 struct pstd_session {
     struct pstd_executor *w;
     struct pstd_config config;
@@ -79,6 +86,7 @@ struct pstd_session {
     unsigned counts[PSTD_RAMP_ROWS], n_counts;
     const struct pst_batch *batch; /* batch of the plan in use */
     uint64_t epoch_rows; /* rows of a pass over the data; 0: no --epochs */
+    struct pstd_passes passes;
     /* On rank 0: the step of the checkpoint that a resume found, and the
      * position in the data after it. */
     uint64_t before;
@@ -158,6 +166,14 @@ struct pstd_session {
     bool again;         /* this run continues an unfinished one */
     bool enough;        /* early stop: evaluations no longer improve */
 };
+
+/* epochs.c: COLLECTIVE. Counts passes over the data if an option is in epochs;
+ * sets --steps from --epochs, and the options that depend on it. */
+enum pst_status pstd_session_count_epochs(struct pstd_session *s,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* epochs.c: true if the newest step ends an interval. */
+bool pstd_session_is_due(const struct pstd_session *s,
+                         const struct pstd_every *every);
 
 /* prepare.c: reports each lost flight record once. */
 void pstd_session_check_flights(struct pstd_session *s);

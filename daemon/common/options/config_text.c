@@ -64,6 +64,9 @@ bool pstd_config_text(const struct pstd_config *config,
         else
             pst_str_add(out, !from->on ? "no" : from->if_any ? "auto" : "yes");
         return true;
+    case PSTD_EVERY:
+        pstd_every_print(at, out);
+        return true;
     case PSTD_RAMP:
         pstd_ramp_print(at, out);
         return true;

@@ -45,6 +45,9 @@
 #define REAL(member, name, groups, start, min, max, help)                      \
     ROW(member, name, 0, REAL, groups, start, min, max, "X", help)
 
+#define EVERY(member, name, groups, help)                                      \
+    ROW(member, name, 0, EVERY, groups, "0", 0, 0, "N|Xepochs", help)
+
 #define MANY 0x1p53
 #define BIG  1e30
 
@@ -297,8 +300,9 @@ static const struct pstd_option rows[] = {
          "the same model, exported after model.eval() (.pt2): it is run "
          "instead in evaluations; needed if the two modes differ by more "
          "than dropout and batch norm"),
-    UINT(eval_every, "eval-every", T_RUN | PSTD_OPT_SET, "0", 0, MANY,
-         "steps between evaluations; 0: only at the end"),
+    EVERY(eval_every, "eval-every", T_RUN | PSTD_OPT_SET,
+          "steps between evaluations, or passes over --data (1epoch, "
+          "0.5epochs); 0: only at the end"),
     UINT(eval_batches, "eval-batches", T_RUN | PSTD_OPT_NUMBERS, "0", 0, MANY,
          "steps to evaluate, from the beginning of --eval-data; 0: all of it"),
     TEXT(eval_metric, "eval-metric", T_RUN | PSTD_OPT_NUMBERS, NULL,
@@ -322,8 +326,9 @@ static const struct pstd_option rows[] = {
          "last step of an uneven pass takes rows of the next one"),
     PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_SERVE | PSTD_OPT_LOAD,
          "DIR", "folder of checkpoints"),
-    UINT(checkpoint_every, "checkpoint-every", T_RUN | PSTD_OPT_SET, "0", 0,
-         MANY, "steps between checkpoints; 0: only at the end"),
+    EVERY(checkpoint_every, "checkpoint-every", T_RUN | PSTD_OPT_SET,
+          "steps between checkpoints, or passes over --data (1epoch); 0: only "
+          "at the end"),
     REAL(checkpoint_cost, "checkpoint-cost", T_RUN, "0", 0, 100,
          "instead of --checkpoint-every: save as often as X percent of the "
          "run's time allow, which is measured"),

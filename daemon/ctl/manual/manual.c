@@ -300,6 +300,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
     add_values(&out, PSTD_LIST);
     add_values(&out, PSTD_GRID);
     add_values(&out, PSTD_RAMP);
+    add_values(&out, PSTD_EVERY);
     pst_str_add(&out, "    *)\n      if [[ $cur != -* ]]; then files=1; else\n"
                       "        case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; i < n; i++) {

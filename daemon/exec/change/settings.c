@@ -192,6 +192,12 @@ static enum pst_status try_change(const struct pstd_session *s,
     status = for_each_line(lines, set_option, &config, diag);
     if (status == PST_OK)
         status = check_ramp(s, &config, diag);
+    if (status == PST_OK && retune && !(s->passes.each > 0) &&
+        (config.eval_every.epochs > 0 || config.checkpoint_every.epochs > 0))
+        status = pst_diag_set(diag, PST_E_RUN_SET,
+                              "an interval in epochs: this run does not count "
+                              "them, since none of the options that it was "
+                              "started with is in epochs");
     if (status == PST_OK && retune && s->epoch_rows > 0 &&
         is_named(lines, "microbatches"))
         status = pst_diag_set(diag, PST_E_RUN_SET,

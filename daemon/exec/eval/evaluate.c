@@ -27,14 +27,14 @@ struct eval_decision {
 enum pst_status pstd_eval_check(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    const char *option = config->eval_every > 0        ? "eval-every"
-                         : config->eval_batches > 0    ? "eval-batches"
-                         : config->eval_model != NULL  ? "eval-model"
-                         : config->eval_metric != NULL ? "eval-metric"
-                         : config->token_bytes != NULL ? "token-bytes"
-                         : config->keep_best           ? "keep-best"
-                         : config->patience > 0        ? "patience"
-                                                       : NULL;
+    const char *option = pstd_every_is_set(&config->eval_every) ? "eval-every"
+                         : config->eval_batches > 0             ? "eval-batches"
+                         : config->eval_model != NULL           ? "eval-model"
+                         : config->eval_metric != NULL          ? "eval-metric"
+                         : config->token_bytes != NULL          ? "token-bytes"
+                         : config->keep_best                    ? "keep-best"
+                         : config->patience > 0                 ? "patience"
+                                                                : NULL;
 
     if (config->eval_data == NULL && option != NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
@@ -42,7 +42,7 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
     if (config->keep_best && config->checkpoint == NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--keep-best needs --checkpoint DIR");
-    if (config->patience > 0 && config->eval_every == 0)
+    if (config->patience > 0 && !pstd_every_is_set(&config->eval_every))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--patience needs --eval-every N");
     return pstd_metric_check(config, diag);
@@ -458,11 +458,11 @@ void pstd_eval_rewind(struct pstd_session *s)
 bool pstd_eval_is_due(const struct pstd_session *s)
 {
     const struct pstd_evaluation *e = s->evaluation;
-    const uint64_t every = s->config.eval_every;
 
     if (e == NULL || e->at == s->step) /* step 0 is not evaluated */
         return false;
-    return s->step == s->config.steps || (every > 0 && s->step % every == 0);
+    return s->step == s->config.steps ||
+           pstd_session_is_due(s, &s->config.eval_every);
 }
 
 enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,

@@ -196,7 +196,8 @@ static void set_value(const struct pstd_option *row, const char *text,
 {
     const bool is_number =
         row != NULL && (row->type == PSTD_UINT || row->type == PSTD_REAL ||
-                        row->type == PSTD_MIB || row->type == PSTD_RAMP);
+                        row->type == PSTD_MIB || row->type == PSTD_RAMP ||
+                        row->type == PSTD_EVERY);
 
     pst__tensorboard__setting__init(ret);
     if (is_number && pst_parse_f64(text, &ret->number)) {

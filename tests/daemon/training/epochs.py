@@ -12,6 +12,9 @@ resumed  a resume counts the steps before it
 other_batch
          a resume with another batch makes the steps of the remaining passes
 damaged  a resume counts the steps before the checkpoint that it loads
+intervals
+         --eval-every and --checkpoint-every in epochs: the steps that end such
+         a part of a pass, also after a resume, with a ramp, and set in a run
 refused  --steps beside it, values that are no number of passes
 """
 import glob
@@ -145,6 +148,81 @@ def damaged(b):
     skipped, = b.events("log-damaged-2", "checkpoint_skipped", "rank-0")
 
 
+def due(every, rows):
+    """Returns the steps in which a multiple of `every` passes ends; rows: those
+    of each step."""
+    drawn, steps = 0, []
+    for step, n in enumerate(rows, 1):
+        if math.floor((drawn + n) / ROWS / every + 1e-9) > \
+                math.floor(drawn / ROWS / every + 1e-9):
+            steps.append(step)
+        drawn += n
+    return steps
+
+
+def saved(b, name):
+    return sorted(int(x[5:]) for x in os.listdir(b.path(name))
+                  if x.startswith("step-"))
+
+
+def intervals(b):
+    each = int(b.rows("one")[0].split(",")[4])
+    often = ["--eval-data", "other.safetensors", "--eval-every", "0.3epochs",
+             "--checkpoint-every", "1epoch", "--keep", "0"]
+
+    def evaluated(log):
+        return [x[0] for x in b.evaluations(log)]
+
+    for m, rows in ("5", each // 2 * 5), ("2", each):
+        name = "every-" + m
+        n = math.ceil(2.5 * ROWS / rows)
+        b.run(name, "-m", m, "--epochs", "2.5", "--checkpoint", name, *often)
+        assert evaluated("log-" + name) == sorted(
+            {*due(.3, [rows] * n), n}), (m, evaluated("log-" + name))
+        assert saved(b, name) == sorted({*due(1, [rows] * n), n})
+        part = "part-" + m
+        middle = max(x for x in range(1, n)
+                     if x not in due(.3, [rows] * n) + due(1, [rows] * n))
+        words = ["--steps", str(middle), "--lr-steps", str(n)]
+        b.run(part, "-m", m, "--checkpoint", part, *words, *often)
+        words[1] = str(n)
+        b.run(part, "-m", m, "--checkpoint", part, "--resume", *words, *often)
+        assert sorted({*evaluated("log-" + part)} - {middle}) == \
+            evaluated("log-" + name), (evaluated("log-" + part), middle)
+        assert sorted({*saved(b, part)} - {middle}) == saved(b, name)
+    ramp = [each] * 10 + [2 * each] * 10
+    b.run("ramp", "-m", "2:0,4:10", "--steps", "20", *often[:4])
+    assert evaluated("log-ramp") == sorted({*due(.3, ramp), 20})
+    line, = b.events("log-ramp", "train_begin", "rank-0")
+    assert "eval-every=0.3epochs" in line and "epoch_rows" not in line, line
+
+    words = b.words("log-live", "--job", "live", "--eval-data",
+                    "other.safetensors", "--eval-every", "1e6epochs",
+                    "--checkpoint", "live", *FALLS)
+    words[words.index("--steps") + 1] = str(10 ** 9)
+    job = b.begin(*words)
+    b.await_event("log-live", "train_begin", "rank-0")
+    b.call("set", "eval-every=0.5epochs", "--job", "live")
+    b.await_event("log-live", "evaluated", "rank-0", n=2)
+    b.call("stop", "--job", "live")
+    b.ended(job, 130)
+    steps = due(.5, [each] * (max(evaluated("log-live")) + 1))
+    assert set(evaluated("log-live")) <= set(steps)
+    for value in "0epochs", "-1epochs", "nanepochs", "2epoch.", "epoch", "1.5":
+        text = b.run("no", "--eval-every", value, "--eval-data",
+                     "other.safetensors", code=64)
+        assert "1epoch or 0.5epochs" in text, text
+    words = b.words("log-steps", "--job", "steps", "--checkpoint", "steps",
+                    *FALLS)
+    words[words.index("--steps") + 1] = str(10 ** 9)
+    job = b.begin(*words)
+    b.await_event("log-steps", "train_begin", "rank-0")
+    text = b.call("set", "checkpoint-every=1epoch", "--job", "steps", code=None)
+    assert "does not count" in text and "[run.set]" in text, text
+    b.call("stop", "--job", "steps")
+    b.ended(job, 130)
+
+
 def refused(b):
     text = b.run("no", "--steps", "5", "--epochs", "2", code=64)
     assert "--steps and --epochs" in text and "[run.options]" in text, text
@@ -162,7 +240,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
         for test in (counts, changed, resumed, other_batch, damaged,
-                     refused):
+                     intervals, refused):
             test(b)
     print("ok")
 

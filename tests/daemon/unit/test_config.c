@@ -56,6 +56,43 @@ static void reads_all_forms(void **state)
     pstd_config_fini(&c);
 }
 
+/* Parses intervals in steps and in epochs, and prints them. */
+static void reads_intervals(void **state)
+{
+    static const char *const good[][2] = {{"0", "0"},
+                                          {"500", "500"},
+                                          {"1epoch", "1epochs"},
+                                          {"0.5epochs", "0.5epochs"},
+                                          {"1e3epochs", "1000epochs"}};
+    static const char *const bad[] = {"-1",      "1.5",      "epochs",
+                                      "0epochs", "nanepoch", "1epochss",
+                                      "1pochs",  "",         "1e10epochs"};
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(good); i++) {
+        const struct pstd_option *row =
+            pstd_option_find(PSTD_OPT_TRAIN, "eval-every");
+        struct pst_str text = {0};
+
+        assert_ok(
+            parse(&c, RUN, &diag, "--eval-every", good[i][0], (char *)NULL),
+            &diag);
+        assert_int_equal(pstd_every_is_set(&c.eval_every), i > 0);
+        assert_true(pstd_config_text(&c, row, &text));
+        assert_string_equal(pst_str_text(&text), good[i][1]);
+        pst_str_fini(&text);
+        pstd_config_fini(&c);
+    }
+    for (size_t i = 0; i < PST_COUNT(bad); i++) {
+        assert_int_equal(
+            parse(&c, RUN, &diag, "--eval-every", bad[i], (char *)NULL),
+            PST_ERR_USAGE);
+        pstd_config_fini(&c);
+    }
+}
+
 /* Parses -n P and -n RxP, and prints them. */
 static void reads_grids(void **state)
 {
@@ -523,6 +560,7 @@ int main(void)
         cmocka_unit_test(lists_what_was_given),
         cmocka_unit_test(reads_all_forms),
         cmocka_unit_test(reads_grids),
+        cmocka_unit_test(reads_intervals),
         cmocka_unit_test(reads_sizes),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(reads_environment),
