@@ -541,6 +541,28 @@ static void names_who_is_late(void **state)
     job_fini(&job);
 }
 
+/* Each update of a parameter is progress, as each kernel is: otherwise a long
+ * update, such as muon's of large matrices, would look like a rank that
+ * hangs. */
+static void counts_updates_as_progress(void **state)
+{
+    static const char *const optimizers[] = {"none", "sgd"};
+    uint64_t moves[2];
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(optimizers); i++) {
+        struct pst_exec_options options =
+            net_options("1f1b", 1, 4, optimizers[i]);
+        struct job job;
+
+        job_init(&job, 1, &options);
+        assert_int_equal(job_step(&job, 0), PST_OK);
+        moves[i] = pst_rank_moves(job.engine->ranks[0]);
+        job_fini(&job);
+    }
+    assert_int_equal(moves[1], moves[0] + 4); /* the net has four */
+}
+
 /* Forward only: the same outputs without gradients. */
 static void runs_forward_only(void **state)
 {
@@ -583,6 +605,7 @@ int main(void)
         cmocka_unit_test(plans_memory),
         cmocka_unit_test(survives_lack_of_memory),
         cmocka_unit_test(names_who_is_late),
+        cmocka_unit_test(counts_updates_as_progress),
         cmocka_unit_test(runs_forward_only),
     };
 

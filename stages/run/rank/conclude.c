@@ -142,7 +142,7 @@ static void update_params(struct pst_rank *r)
 {
     pst_timing_begin(&r->step.optim, r->device);
     pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
-                     r->agreement.decision->norms);
+                     r->agreement.decision->norms, &r->signs);
     r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
     pst_timing_pause(&r->step.optim, r->device);

@@ -7,6 +7,7 @@
 #include "stages/base/rng.h"
 #include "stages/layout/layout.h"
 #include "stages/ops/cpu/states.h"
+#include "stages/run/rank/step/signs.h"
 
 void pst_update_save(const struct pst_layout *layout, struct pst_rank_device *d)
 {
@@ -234,7 +235,8 @@ static void update_param(const struct param_update *u)
 
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
-                      struct pst_rank_device *d, const double *norms)
+                      struct pst_rank_device *d, const double *norms,
+                      struct pst_rank_signs *signs)
 {
     const uint64_t updates = *role->updates;
     struct pst_update numbers = {0};
@@ -268,6 +270,8 @@ void pst_update_apply(const struct pst_rank_role *role,
         }
         u.is_bf16 = meta_of(role, p)->dtype == PST_BF16;
         update_param(&u);
+        pst_signs_count_progress(signs);
+        pst_alive_progress(); /* sends heartbeats */
     }
 }
 

@@ -8,6 +8,7 @@
 
 struct pst_layout;
 struct pst_rank_role;
+struct pst_rank_signs;
 
 /* Save the buffers that a step changes, before it; restore them if the step is
  * not applied. */
@@ -23,11 +24,13 @@ struct pst_stayed {
     uint32_t param; /* index of the first parameter with such elements */
 };
 
-/* Enqueues the update of all parameters. norms: those by which gradients are
+/* Enqueues the update of all parameters; each counts as progress, since updates
+ * of large matrices take long (muon). norms: those by which gradients are
  * clipped (struct pst_decision). */
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
-                      struct pst_rank_device *d, const double *norms);
+                      struct pst_rank_device *d, const double *norms,
+                      struct pst_rank_signs *signs);
 /* Returns the elements that the update of step `step` skipped. words: the two
  * numbers at layout->readback.stayed. */
 struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step);
