@@ -351,11 +351,66 @@ static enum pst_status assign(struct groups_maker *m)
     return status;
 }
 
+struct names PST_VEC(const char *);
+
+/* Adds the name of a parameter, and of each module around it: "h", "h.0" and
+ * "h.0.weight". */
+static bool add_names(struct groups_maker *m, const char *fqn, struct names *ret)
+{
+    for (const char *dot = strchr(fqn, '.'); dot != NULL;
+         dot = strchr(dot + 1, '.')) {
+        const char *module =
+            pst_arena_strndup(&m->ret->arena, fqn, (size_t)(dot - fqn));
+
+        if (module == NULL || !pst_vec_push(TAG, ret, module))
+            return false;
+    }
+    return pst_vec_push(TAG, ret, fqn);
+}
+
+/* Collects what the text of a term could have been: names of parameters and
+ * modules, or classes. */
+static bool list_names(struct groups_maker *m, const struct pst_term *term,
+                       struct names *ret)
+{
+    bool ok = true;
+
+    for (size_t i = 0; i < m->types.n && term->kind == PST_TERM_TYPE && ok; i++)
+        ok = pst_vec_push(TAG, ret, m->types.entries[i].value);
+    for (size_t i = 0;
+         i < m->plan->params.n && term->kind == PST_TERM_PATTERN && ok; i++) {
+        const struct pst_plan_param *p = &m->plan->params.at[i];
+
+        ok = add_names(m, p->fqn, ret);
+        for (unsigned k = 0; k < p->n_aliases && ok; k++)
+            ok = add_names(m, p->aliases[k], ret);
+    }
+    return ok;
+}
+
+/* Returns the first term of the rule that has a text and holds for no parameter
+ * at all; NULL: there is none. */
+static const struct pst_term *unmet_term(const struct groups_maker *m,
+                                         const struct pst_rule *rule)
+{
+    for (size_t t = 0; t < rule->terms.n; t++) {
+        const struct pst_term *term = &rule->terms.at[t];
+        bool holds = term->glob == NULL;
+
+        for (size_t i = 0; i < m->plan->params.n && !holds; i++)
+            holds = term_holds(m, term, &m->plan->params.at[i]);
+        if (!holds)
+            return term;
+    }
+    return NULL;
+}
+
 /* Refuses a rule that holds for no parameter. */
-static enum pst_status check_used(const struct groups_maker *m)
+static enum pst_status check_used(struct groups_maker *m)
 {
     const struct pst_rule *unused = NULL;
-    const char *pattern = NULL, **names;
+    const struct pst_term *term;
+    struct names names = {0};
     int near = -1;
 
     for (size_t r = 0; r < m->rules.n && unused == NULL; r++)
@@ -363,22 +418,18 @@ static enum pst_status check_used(const struct groups_maker *m)
             unused = &m->rules.at[r];
     if (unused == NULL)
         return PST_OK;
-    for (size_t t = 0; t < unused->terms.n && pattern == NULL; t++)
-        pattern = unused->terms.at[t].kind == PST_TERM_PATTERN
-                      ? unused->terms.at[t].glob
-                      : NULL;
-    names = pst_calloc(TAG, m->plan->params.n + 1, sizeof(*names));
-    if (names == NULL)
-        return pst_diag_nomem(m->diag, m->plan->params.n);
-    for (size_t i = 0; i < m->plan->params.n; i++)
-        names[i] = m->plan->params.at[i].fqn;
-    if (pattern != NULL)
-        near = pst_nearest(pattern, names, m->plan->params.n);
+    term = unmet_term(m, unused);
+    if (term != NULL && !list_names(m, term, &names)) {
+        pst_vec_fini(&names);
+        return pst_diag_nomem(m->diag, sizeof(*names.at));
+    }
+    if (term != NULL)
+        near = pst_nearest(term->glob, names.at, names.n);
     (void)pst_diag_set(m->diag, PST_E_PARAMETER_UNKNOWN,
                        "--group \"%.200s\" holds for no parameter%s%.200s%s",
                        unused->text, near < 0 ? "" : "; the nearest name is \"",
-                       near < 0 ? "" : names[near], near < 0 ? "" : "\"");
-    pst_free(names);
+                       near < 0 ? "" : names.at[near], near < 0 ? "" : "\"");
+    pst_vec_fini(&names);
     return PST_ERR_INPUT;
 }
 

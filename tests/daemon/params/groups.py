@@ -95,6 +95,10 @@ def refused(b):
     for rule, text in (
             ("nothing", "has no ':'"),
             ("x:lr=1", "holds for no parameter"),
+            ("h.0.ln1:lr=1", 'the nearest name is "h.0.ln_1"'),
+            ("h.0.ln_1.weigth:lr=1", 'the nearest name is "h.0.ln_1.weight"'),
+            ("h.0,type=LayrNorm:lr=1", 'the nearest name is "LayerNorm"'),
+            ("h.0,h.1,ndim=2:lr=1", "holds for no parameter ["),
             ("*:lr", "OPTION=VALUE"),
             ("*:lr=", "OPTION=VALUE"),
             (":lr=1", "a term is empty"),
