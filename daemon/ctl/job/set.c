@@ -8,12 +8,35 @@
 #include "stages/base/str.h"
 
 #define MAX_OPTIONS 32
+#define GROUP       "group."
 
 /* Options of the request; `arena` owns their texts. */
 struct wanted {
     struct pst_arena arena;
     Pst__Control__Option options[MAX_OPTIONS], *list[MAX_OPTIONS];
 };
+
+/* Splits "group.TERMS.OPTION=VALUE", which adds the rule TERMS:OPTION=VALUE.
+ * Terms may contain '.' and '=', names of options do not. */
+static enum pst_status split_group(struct wanted *w, const char *word,
+                                   char **ret_name, char **ret_value,
+                                   struct pst_diag *diag)
+{
+    const char *terms = word + strlen(GROUP), *is = strrchr(terms, '=');
+    const char *dot = is;
+
+    while (dot != NULL && dot > terms && *dot != '.')
+        dot--;
+    if (dot == NULL || dot == terms)
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "\"%.100s\": expected group.TERMS.OPTION=VALUE, "
+                            "such as group.norms.lr=0.1",
+                            word);
+    *ret_name = pst_arena_strdup(&w->arena, "group");
+    *ret_value = pst_arena_printf(&w->arena, "%.*s:%s", (int)(dot - terms),
+                                  terms, dot + 1);
+    return PST_OK;
+}
 
 /* Reads KEY=VALUE. Checks name and value by setting them in `check`; the job
  * checks more. */
@@ -28,8 +51,16 @@ static enum pst_status read_option(struct wanted *w, struct pstd_config *check,
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "\"%.100s\": expected OPTION=VALUE, such as lr=0.1",
                             word);
-    name = pst_arena_strndup(&w->arena, word, (size_t)(is - word));
-    value = pst_arena_strdup(&w->arena, is + 1);
+    if (pst_has_prefix(word, GROUP)) {
+        const enum pst_status status =
+            split_group(w, word, &name, &value, diag);
+
+        if (status != PST_OK)
+            return status;
+    } else {
+        name = pst_arena_strndup(&w->arena, word, (size_t)(is - word));
+        value = pst_arena_strdup(&w->arena, is + 1);
+    }
     if (name == NULL || value == NULL)
         return pst_diag_nomem(diag, strlen(word));
     pst__control__option__init(&w->options[i]);
@@ -123,7 +154,8 @@ const struct pstctl_command pstctl_set = {
     32,
     PSTD_OPT_CONNECT | PSTD_OPT_JSON,
     "change options of the run of a job while it goes on",
-    "OPTION is lr, weight-decay, clip-norm, group (adds a rule), no-decay, "
+    "OPTION is lr, weight-decay, clip-norm, group (adds a rule;\n"
+    "also group.TERMS.lr=X), no-decay, "
     "steps,\n"
     "eval-every, checkpoint-every, log-every, keep, patience, or another "
     "number "

@@ -234,9 +234,12 @@ def steps(b):
 
 def groups(b):
     name = b.fresh()
-    rule = "*:lr=0.5"
+    rule = "*,ndim<=2|h.0:lr=0.5"
     run = b.slow(name, "--group", "*:weight-decay=0.2")
-    b.set(name, "group=" + rule)
+    out = b.set(name, "group.lr=0.5", code=64)
+    assert "group.TERMS.OPTION" in out, out
+    out = b.set(name, "group.*,ndim<=2|h.0.lr=0.5")
+    assert f"group={rule} from step" in out, out
     step = b.set_step(name)
     end = b.stop(run, name) + 5
     b.call(*b.words(name, "--group", "*:weight-decay=0.2", "--resume",
