@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains three models for 200 steps with optimizers that PyTorch has not, and
-compares the weights with those of a reference in PyTorch.
+"""Trains three models for 200 steps with each optimizer, with products in f32
+and in bf16, and compares the weights with those of a reference in PyTorch.
 
-usage: recipes.py PENSTOCK
+usage: recipes.py PENSTOCK [--full] [TEXT]
+
+Without --full only OFTEN of the optimizers. TEXT: only cases whose name has it.
 
 The models are a regression, a language model with a tied embedding, and a
-classifier of small images. References: of schedule-free AdamW optimizers.py, of
-8-bit states AdamW whose states pass through the dynamic map after each step
+classifier of small images. References: optimizers.py in f32, also of bf16
+products; of 8-bit states AdamW whose states pass through the dynamic map after each step
 (Dettmers et al. 2021), and bitsandbytes' AdamW8bit where it is installed; of
 bf16 states AdamW in f32. Printed are the largest difference of a tensor, relative
 to how far it moved, and the mean loss of the last 20 steps of both. Rounding to
-the nearest code, or at random, turns small differences into large ones, so there
-the losses are compared.
+the nearest code, or at random, and bf16 turn small differences into large ones,
+so there the losses are compared; so do signs (lion) of what is nearly 0.
 """
+import json
 import os
 import re
 import subprocess
@@ -25,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import groups
-from optimizers import MAKERS
+from optimizers import MAKERS, Both
 
 STEPS, ROWS, LR = 200, 8, .003
 try:
@@ -115,11 +118,15 @@ def theirs(params, **options):
     return AdamW8bit(params, min_8bit_size=0, weight_decay=.01, **options)
 
 
+OFTEN = "adamw", "muon", "schedulefree"
+# Learning rates that are not LR.
+RATES = {"lion": 3e-4, "adadelta": 1., "sgd": .1, "adafactor": .01}
 # name, options, reference, largest difference of weights, of losses
 CASES = (
-    ("adamw", [], torch.optim.AdamW, 2e-3, 1e-4),
-    ("schedulefree", ["--optimizer", "schedulefree"], MAKERS["schedulefree"],
-     2e-3, 1e-4),
+    *((name, ["--optimizer", name], name, None if name == "lion" else 2e-4,
+       2e-3 if name == "lion" else 1e-4) for name in MAKERS),
+    *((name + ", bf16 products", ["--optimizer", name, "--dtype", "bf16"], name,
+       None, 3e-3) for name in MAKERS),
     ("bf16 states", ["--state-dtype", "bf16"], torch.optim.AdamW, None, .03),
     ("8-bit states", ["--state-dtype", "int8"], Blockwise, None, .03),
     ("8-bit, bitsandbytes", ["--state-dtype", "int8"],
@@ -130,6 +137,7 @@ CASES = (
 class Bench:
     def __init__(self, penstock, folder, make):
         self.penstock, self.folder = os.path.abspath(penstock), folder
+        self.lr, self.references = LR, {}
         torch.manual_seed(1)
         torch.set_num_threads(1)
         self.model, self.x, self.y = make()
@@ -151,7 +159,7 @@ class Bench:
         """Returns the weights, and the loss of each step."""
         self.call("run", "model.plan", "--transport", "self", "-n", "1", "-m",
                   "2", "--data", "data.safetensors", "--steps", str(STEPS),
-                  "--lr", str(LR), "--checkpoint", name, "--quiet",
+                  "--lr", str(self.lr), "--checkpoint", name, "--quiet",
                   "--threads", "1", "--log-dir", name + ".log", "--log-every",
                   "1", *words)
         self.call("weights", name, "-o", name + ".out")
@@ -162,9 +170,22 @@ class Bench:
         return (load_file(os.path.join(self.folder, name + ".out")),
                 [float(x) for x in losses])
 
+    def make_muon(self):
+        """Makes the optimizers of the groups that `plan` lists with muon."""
+        params = dict(self.model.named_parameters(remove_duplicate=False))
+        out = json.loads(self.call("plan", "model.plan", "-m", "2", "--json",
+                                   "--optimizer", "muon"))
+        return Both(*(MAKERS[x["optimizer"]](
+            [params[k] for k in x["names"]],
+            lr=LR if x["optimizer"] == "muon" else x["lr"])
+            for x in out["groups"] if x["names"]))
+
     def reference(self, maker):
+        if maker in self.references:
+            return self.references[maker]
         self.model.load_state_dict(self.start)
-        optimizer = maker(self.model.parameters(), lr=LR)
+        optimizer = self.make_muon() if maker == "muon" else MAKERS.get(
+            maker, maker)(self.model.parameters(), lr=self.lr)
         losses = []
         for step in range(STEPS):
             rows = slice(step * ROWS, (step + 1) * ROWS)
@@ -174,11 +195,14 @@ class Bench:
             optimizer.step()
             losses.append(loss.item())
         own = optimizer.average() if hasattr(optimizer, "average") else {}
-        return {k: own.get(v, v).detach().clone()
-                for k, v in self.model.named_parameters()}, losses
+        self.references[maker] = {
+            k: own.get(v, v).detach().clone()
+            for k, v in self.model.named_parameters()}, losses
+        return self.references[maker]
 
     def compare(self, name, words, maker):
-        got, lost = self.train(name.replace(" ", "-"), *words)
+        self.lr = RATES.get(maker, LR)
+        got, lost = self.train(re.sub("[ ,]+", "-", name), *words)
         want, there = self.reference(maker)
         worst = max(float((got[k] - v).abs().max() /
                           (v - self.start[k]).abs().max())
@@ -188,10 +212,13 @@ class Bench:
 
 def main():
     good = bad = 0
+    texts = [x for x in sys.argv[2:] if x != "--full"]
+    cases = [x for x in CASES if all(text in x[0] for text in texts) and (
+        "--full" in sys.argv or x[0] in OFTEN or x[2] not in MAKERS)]
     for make in regression, language, images:
         with tempfile.TemporaryDirectory(prefix="pst-") as folder:
             bench = Bench(sys.argv[1], folder, make)
-            for name, words, maker, limit, loss_limit in CASES:
+            for name, words, maker, limit, loss_limit in cases:
                 if maker is None:
                     print(f"--  {make.__name__}, {name}: not installed")
                     continue
