@@ -31,7 +31,7 @@ static double used_rows(const struct pstd_session *s, uint64_t rows,
                 0);
 }
 
-/* What rank 0 counts. */
+/* The numbers that rank 0 counts and sends to the others. */
 struct counted {
     uint64_t steps;  /* of --epochs */
     uint64_t rows;   /* of a pass over the data */
