@@ -192,7 +192,27 @@ json_t *pstctl_evaluations_json(Pst__Control__Evaluation *const *at, size_t n)
     return ret;
 }
 
-json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
+/* Returns the options of a run that this command was given, by name. */
+static json_t *options_json(const struct pstd_config *config)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    json_t *ret = json_object();
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if ((rows[i].groups & (PSTD_OPT_TRAIN | PSTD_OPT_RANKS)) &&
+            config->given[i] && pstd_config_text(config, &rows[i], &text))
+            (void)json_object_set_new(ret, rows[i].name,
+                                      pstctl_json_text(pst_str_text(&text)));
+        pst_str_fini(&text);
+    }
+    return ret;
+}
+
+json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us,
+                           const struct pstd_config *config)
 {
     json_t *losses = json_array(), *ranks = json_array();
 
@@ -202,7 +222,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
         "{s:o s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b "
-        "s:o s:o s:o s:o}",
+        "s:o s:o s:o s:o s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "step_p99_s",
         r->step_p99_seconds > 0 ? pstctl_json_real(r->step_p99_seconds)
@@ -222,7 +242,8 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         "ended_early", r->enough, "mfu",
         r->mfu > 0 ? pstctl_json_real(r->mfu) : json_null(), "ranks", ranks,
         "losses", losses, "evaluations",
-        pstctl_evaluations_json(r->evaluations, r->n_evaluations));
+        pstctl_evaluations_json(r->evaluations, r->n_evaluations), "options",
+        options_json(config));
 }
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)

@@ -55,10 +55,10 @@ void pstctl_progress_fini(struct pstctl_progress *p);
 
 /* Make JSON: an array of evaluations, and the object of a result. start_us:
  * time at which this process began, from which the member first_step_at_s
- * counts. */
+ * counts. config: has the options that the command was given. */
 json_t *pstctl_evaluations_json(Pst__Control__Evaluation *const *at, size_t n);
 json_t *pstctl_result_json(const Pst__Control__Result *result,
-                           uint64_t start_us);
+                           uint64_t start_us, const struct pstd_config *config);
 /* Formats a result: "300 steps, loss 1.7923, 80.1 ms a step ..." */
 void pstctl_result_line(const Pst__Control__Result *result,
                         struct pst_str *out);

@@ -53,7 +53,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
     }
     if (status == PST_OK && config->json)
         status = pstctl_json_print(
-            pstctl_result_json(frame->reply->result, pstctl_start_us()), diag);
+            pstctl_result_json(frame->reply->result, pstctl_start_us(), config),
+            diag);
     else if (status == PST_OK && frame->reply->result->status == PST_OK) {
         struct pst_str line = {0};
 

@@ -392,7 +392,7 @@ static enum pst_status report_result(struct pstctl_attempt *r,
     result = frame->reply->result;
     if (r->config->json) {
         status = pstctl_json_print(
-            pstctl_result_json(result, pstctl_start_us()), diag);
+            pstctl_result_json(result, pstctl_start_us(), r->config), diag);
         /* This is the only line that --quiet prints. */
     } else if (result->status == PST_OK) {
         struct pst_str line = {0};

@@ -44,6 +44,7 @@ def found(b):
     for name, result in said.items():
         row = rows[f"exp/{name}/log"]
         assert row["steps"] == result["steps"], (row, result)
+        assert row["options"] == result["options"], (row, result)
         assert row["loss"] == result["losses"][-1], (row, result)
         assert abs(row["best_eval"] - result["best_loss"]) < 1e-6, (row, result)
         assert len(row["run"]) == 32, row
