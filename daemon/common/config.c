@@ -533,16 +533,29 @@ static bool is_utf8(const char *value)
     return same;
 }
 
+/* True for an option that a resume cannot change either. */
+static bool is_for_all_resumes(const char *name)
+{
+    static const char *const names[] = {"optimizer", "seed", "state-dtype"};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 enum pst_status pstd_config_set_running(struct pstd_config *config,
                                         const char *name, const char *value,
                                         struct pst_diag *diag)
 {
     if (pstd_option_find(PSTD_OPT_SET, name) == NULL &&
         pstd_option_find(PSTD_OPT_TRAIN, name) != NULL)
-        return pst_diag_set(diag, PST_E_RUN_SET,
-                            "--%.60s cannot change while a run goes on: stop "
-                            "it, and resume it with the new value",
-                            name);
+        return pst_diag_set(
+            diag, PST_E_RUN_SET, "--%.60s cannot change while a run goes on%s",
+            name,
+            is_for_all_resumes(name)
+                ? ", nor in its resumes"
+                : ": stop it, and resume it with the new value");
     if (*value == '\0' || !is_utf8(value))
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%.60s: the value is %s",
                             name, *value == '\0' ? "empty" : "not UTF-8");

@@ -14,6 +14,8 @@ static enum pst_status check_run(const struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
     const char *optimizer = pst_optim_name(&engine->grid->options.optim);
+    const bool anew = strcmp(info->optimizer, "none") != 0 &&
+                      engine->grid->options.optim.row != NULL;
 
     if (info->seed != engine->grid->options.seed)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
@@ -26,8 +28,12 @@ static enum pst_status check_run(const struct pst_engine *engine,
     if (strcmp(info->optimizer, optimizer) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with optimizer %s, "
-                            "this run has %s: give --optimizer %s",
-                            info->optimizer, optimizer, info->optimizer);
+                            "this run has %s: give --optimizer %s%s%s%s",
+                            info->optimizer, optimizer, info->optimizer,
+                            anew ? "; to go on with new states add --group '*:"
+                                   "optimizer="
+                                 : "",
+                            anew ? optimizer : "", anew ? "'" : "");
     return PST_OK;
 }
 

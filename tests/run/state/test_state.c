@@ -281,7 +281,8 @@ static void refuses_another_run(void **state)
          "--seed 5"},
         {"sgd", 5, true,
          "the checkpoint was written with optimizer adamw, this run has sgd: "
-         "give --optimizer adamw"},
+         "give --optimizer adamw; to go on with new states add --group "
+         "'*:optimizer=sgd'"},
         {"none", 5, true,
          "the checkpoint was written with optimizer adamw, this run has none: "
          "give --optimizer adamw"},
