@@ -430,7 +430,8 @@ static enum pst_status run_compute(struct pst_rank *r,
     pst_probe_wait(r, PST_OK); /* computing does not count as waiting */
     if (begins && r->stash.layout != NULL)
         await_stash(r, x);
-    r->step.last_progress = pst_now();
+    if (pst_role_job_size(&r->plan.role) > 1) /* see make_progress */
+        r->step.last_progress = pst_now();
     if (begins) {
         pst_timing_begin(timing, r->device);
         pst_fault_point("compute");
