@@ -217,13 +217,17 @@ static void set_environment(void)
  * these signals are blocked in mpirun, and local ranks see that they are
  * pending (daemon/loop/launcher.h). mpirun's children have them unblocked.
  * SIGUSR1 and SIGHUP, which do not end a job, are ignored until the program
- * installs handlers. */
+ * installs handlers. SIGINT and SIGTERM end it from its first instruction on: a
+ * shell ignores SIGINT in what it starts in the background, and an ignored
+ * signal of the client's death would be lost before the handlers are there. */
 static void set_signal_mask(bool is_mpirun)
 {
     sigset_t blocked;
 
     (void)signal(SIGUSR1, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
     (void)sigemptyset(&blocked);
     if (is_mpirun) {
         (void)sigaddset(&blocked, SIGTERM);

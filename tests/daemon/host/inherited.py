@@ -5,12 +5,16 @@ usage: inherited.py PENSTOCK PENSTOCKD TINY.pt2
 
 ignored   SIGCHLD is ignored, which used to make waiting for a child impossible
 blocked   SIGTERM is blocked, which used to make it ineffective
+bound     SIGINT is ignored, as by `&` in a script, and the client is killed
+          before its ranks handle signals; --die-with-client used to be
+          ineffective then
 variables  PENSTOCK_* variables of options that only ranks have are set;
           programs used to wait because of them
 closed    descriptors 0 to 2 are closed; output used to go into the next files
           that were opened
 """
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -69,6 +73,69 @@ def waits(pid):
     return {n for n in range(1, 32) if mask >> (n - 1) & 1}
 
 
+def ignore_interrupt():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def masks(pid):
+    """Returns the signal masks of the process by name, or None if it has
+    ended."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            rows = dict(x.split(":", 1) for x in file)
+    except OSError:
+        return None
+    if rows["State"].split()[0] in "ZX":
+        return None
+    return {name: int(rows[name], 16) for name in rows
+            if name.startswith(("Sig", "Shd")) and name != "SigQ"}
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def bound(b):
+    """Checks --die-with-client with programs in the place of penstockd and
+    mpirun that install no handlers: so the moment of the death does not
+    matter."""
+    os.mkdir(b.path("bin"))
+    penstock = shutil.copy(b.penstock, b.path("bin", "penstock"))
+    for name in "penstockd", "mpirun":
+        with open(b.path("bin", name), "w", encoding="utf-8") as file:
+            # A shell that waits for a command may clear its signal mask.
+            file.write(f"#!/bin/sh\necho $$ > {name}.pid\n"
+                       "exec sleep 1000\n")
+        os.chmod(b.path("bin", name), 0o755)
+    env = dict(b.env, PATH=b.path("bin") + ":" + os.environ["PATH"])
+    bit = 1 << signal.SIGINT - 1
+
+    def is_waiting(pid):
+        now = masks(pid)
+        assert now is not None and not now["SigIgn"] & bit, now
+        return now["ShdPnd"] & bit != 0
+
+    for name, transport in ("penstockd", "self"), ("mpirun", "mpi"):
+        run = b.begin_as([penstock, *words("--transport", transport,
+                                           "--die-with-client")],
+                         env=env, preexec_fn=ignore_interrupt)
+        pid = int(wait_until(lambda: read(b.path(name + ".pid")), name))
+        try:
+            run.kill()
+            run.communicate()
+            if name == "penstockd":
+                wait_until(lambda: masks(pid) is None, "it ends")
+            else:  # mpirun blocks it, and its ranks see that it is pending
+                wait_until(lambda: is_waiting(pid), "it has the signal")
+        finally:
+            if masks(pid) is not None:
+                os.kill(pid, signal.SIGKILL)
+
+
 def variables(b):
     for name in "STAY", "SERVE", "BEGIN_PAUSED":
         done = b.done(*words(), **{"PENSTOCK_" + name: "yes"})
@@ -116,6 +183,7 @@ def main():
         b.call("split", model, "-o", "tiny.plan")
         ignored(b)
         blocked(b, penstockd)
+        bound(b)
         closed(b, penstockd)
         variables(b)
     print("ok")
