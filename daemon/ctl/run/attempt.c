@@ -2,6 +2,7 @@
 #include "daemon/ctl/run/attempt.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -375,6 +376,27 @@ static enum pst_status draw_trace(struct pstctl_attempt *r,
     return status;
 }
 
+/* Describes a run that was stopped after `step`: whether --resume goes on
+ * there, and the changes of the model that it undoes, as after `stop --now`. */
+static enum pst_status describe_stop(const struct pstctl_attempt *r,
+                                     uint64_t step, struct pst_diag *diag)
+{
+    const struct pstctl_progress *p = &r->progress;
+    const char *undone =
+        r->config->checkpoint != NULL
+            ? pstctl_unsaved_lost(&r->unsaved, p->saved ? p->saved_step : 0)
+            : "";
+
+    return pst_diag_set(
+        diag, stop_error(r), "stopped after step %" PRIu64 "%s%s%s", step,
+        p->saved && p->saved_step == step ? "; --resume goes on from there"
+                                          : "",
+        *undone != '\0' ? "; no checkpoint has these changes of the model, "
+                          "which are undone: "
+                        : "",
+        undone);
+}
+
 static enum pst_status report_result(struct pstctl_attempt *r,
                                      struct pst_diag *diag)
 {
@@ -407,12 +429,7 @@ static enum pst_status report_result(struct pstctl_attempt *r,
         (r->config->svg != NULL || r->config->trace != NULL))
         status = draw_trace(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
-        status = pst_diag_set(diag, stop_error(r), "stopped after step %llu%s",
-                              (unsigned long long)result->steps,
-                              r->progress.saved &&
-                                      r->progress.saved_step == result->steps
-                                  ? "; --resume goes on from there"
-                                  : "");
+        status = describe_stop(r, result->steps, diag);
     pstd_frame_free(frame);
     return status;
 }

@@ -55,7 +55,9 @@ static void track_request(struct pstctl_unsaved *u, const pstctl_event *event)
 
 /* A change waits for the save in progress, so each save that ends after the
  * change contains it. A restart that fails before the run has begun again does
- * not end the run: the job may be restarted once more. */
+ * not end the run: the job may be restarted once more. A run that has ended
+ * keeps the changes that it has not saved until another one begins, since a
+ * resume goes on without them. */
 void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;
@@ -73,9 +75,10 @@ void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
     /* The train_end of this start tells whether the run is repeated. */
     if (strcmp(name, "run_again") == 0)
         u->again = false;
-    if ((strcmp(name, "train_end") == 0 && !u->again &&
-         !pstctl_is_repeated(event)) ||
-        strcmp(name, "run_given_up") == 0)
+    if (strcmp(name, "train_end") == 0 && !u->again &&
+        !pstctl_is_repeated(event))
+        u->training = u->paused = false;
+    if (strcmp(name, "run_given_up") == 0)
         clear_state(u);
     if (strcmp(name, "train_begin") == 0) {
         u->again = false;

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 #define PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 /*
- * State, other than steps, that a job would lose if it died, derived from its
- * events: a pause, and changes of the model that no checkpoint contains. One
- * thread.
+ * State, other than steps, that a job would lose if it died, or has lost when
+ * its run ended, derived from its events: a pause, and changes of the model
+ * that no checkpoint contains. One thread.
  */
 #include "daemon/ctl/job/conn.h"
 

@@ -493,17 +493,38 @@ def asleep(b):
     b.ended(job, 130)
 
 
-def stopped_paused(b):
-    """Checks that `stop --now` of a paused run writes no checkpoint."""
-    name = b.fresh()
-    job = b.begin(*b.words(name, "--job", name, steps=10 ** 9))
+def pause(b, name, *more):
+    """Starts a job, pauses it and saves a checkpoint."""
+    job = b.begin(*b.words(name, "--log-dir", name + "-log", "--job", name,
+                           "--keep", "0", *more, steps=10 ** 9))
     while b.done("pause", "--job", name, code=None).returncode != 0:
         assert job.poll() is None, job.communicate()
-    before = sorted(os.listdir(b.path(name)))
-    b.call("stop", "--now", "--job", name)
-    b.ended(job, 130)
-    assert sorted(os.listdir(b.path(name))) == before, (
-        before, os.listdir(b.path(name)))
+    b.call("checkpoint", "--job", name)
+    return job
+
+
+def stopped_paused(b):
+    """Checks that `stop --now` of a paused run writes no checkpoint, and that
+    the job names the changes that the newest one lacks."""
+    for more in [], ["--max-restarts", "2"]:
+        name = b.fresh()
+        job = pause(b, name, *more)
+        before = sorted(os.listdir(b.path(name)))
+        b.call("freeze", "fc", "--job", name)
+        b.call("set", "lr=.5", "--job", name)
+        b.call("stop", "--now", "--job", name)
+        said = b.ended(job, 130).stderr
+        assert "--resume goes on from there; no checkpoint has these " \
+            "changes of the model, which are undone: froze fc, set lr=.5" \
+            in said, said
+        after = sorted(os.listdir(b.path(name)))
+        assert after == before, (before, after)
+    # A change that is saved is not undone.
+    name = b.fresh()
+    job = pause(b, name, "--max-restarts", "2")
+    b.call("freeze", "fc", "--job", name)
+    b.call("stop", "--job", name)
+    assert "undone" not in b.ended(job, 130).stderr
 
 
 def warned(b):
