@@ -50,7 +50,8 @@ struct pstctl_end {
     bool paused;          /* the run was paused, and begins paused again */
     bool replaced;        /* the next start runs another program file */
     char undone[256]; /* changes of the model that no checkpoint contains, and
-                         that the restart therefore undoes: "froze blocks.*" */
+                         that a restart or resume therefore undoes: "froze
+                         blocks.*" */
 };
 
 /* True if a rank, its host or the connection to it was lost, in contrast to a

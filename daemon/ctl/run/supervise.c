@@ -108,13 +108,25 @@ static void decide_restart(struct pstctl_supervisor *s,
     ret->replaced = ret->again && fate->launch != NULL &&
                     pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
-    if (fate->unsaved == NULL || !ret->again)
+    if (fate->unsaved != NULL && ret->again)
+        ret->paused = fate->unsaved->paused;
+}
+
+/* Lists the changes that a restart, or a later --resume, undoes. Without
+ * --checkpoint no run goes on from this end. A job that stays does not know
+ * whether a run that is over, as most are when it ends, had checkpoints. */
+static void list_undone(const struct pstctl_supervisor *s,
+                        const struct pstctl_fate *fate, struct pstctl_end *ret)
+{
+    const bool stays = pstd_stays(s->config);
+
+    if (fate->unsaved == NULL ||
+        (stays ? !fate->unsaved->training
+               : !ret->again && s->config->checkpoint == NULL))
         return;
-    ret->paused = fate->unsaved->paused;
     (void)snprintf(ret->undone, sizeof(ret->undone), "%s",
-                   pstctl_unsaved_lost(fate->unsaved, pstd_stays(s->config)
-                                                          ? fate->saved
-                                                          : ret->checkpoint));
+                   pstctl_unsaved_lost(fate->unsaved,
+                                       stays ? fate->saved : ret->checkpoint));
 }
 
 /* Determines how a start ended, and if the job is restarted. If the job was
@@ -153,6 +165,7 @@ static enum pst_status conclude_start(struct pstctl_supervisor *s,
     }
     if (may_restart(s, fate, status, why->error))
         decide_restart(s, fate, why, ret);
+    list_undone(s, fate, ret);
     pstctl_record_end(&s->record, ret);
     return status;
 }

@@ -24,6 +24,7 @@ resumed_early  a resume takes back a pause that arrived before the run began
 paused_again  a pause arrives before a resume has taken effect
 asleep    a client does not run while the ranks die and are restarted
 stopped_paused  a paused job is stopped without a checkpoint
+kept      a stopped job may not replace the checkpoint of its last step
 changed   a job with a changed model is restarted, also in a pause
 passing   files are missing for a while
 """
@@ -519,12 +520,32 @@ def stopped_paused(b):
             in said, said
         after = sorted(os.listdir(b.path(name)))
         assert after == before, (before, after)
+        if more:
+            said = b.last_exit(name + "-log")
+            assert said["undone"] == "froze fc, set lr=.5", said
     # A change that is saved is not undone.
     name = b.fresh()
     job = pause(b, name, "--max-restarts", "2")
     b.call("freeze", "fc", "--job", name)
     b.call("stop", "--job", name)
     assert "undone" not in b.ended(job, 130).stderr
+    assert b.last_exit(name + "-log")["undone"] == ""
+
+
+def kept(b):
+    """Checks that the record of the end names a change that the last save has
+    lost, since it may not replace a pinned checkpoint."""
+    name = b.fresh()
+    job = pause(b, name, "--max-restarts", "2")
+    step = json.loads(b.call("status", "--job", name, "--json"))["step"]
+    b.call("checkpoints", name, "--pin", step)
+    b.call("freeze", "fc", "--job", name)
+    b.done("stop", "--job", name, code=None)
+    assert "[checkpoint.kept]" in b.ended(job, 77).stderr
+    said = b.last_exit(name + "-log")
+    assert said["undone"] == "froze fc", said
+    assert said["step"] == said["checkpoint_step"] == step, said
+    assert "undone with it: froze fc\n" in b.call("status", name + "-log")
 
 
 def warned(b):
@@ -586,8 +607,8 @@ def main():
         restart_job.run_parts(
             b, [stopped, unsaved, early, loading, between, attaching, taken,
                 moved, foreign, lost, pausing, pausing_early, resumed_early,
-                paused_again, resumed_busy, asleep, stopped_paused, changed,
-                passing], number, seed)
+                paused_again, resumed_busy, asleep, stopped_paused, kept,
+                changed, passing], number, seed)
     print("ok")
 
 
