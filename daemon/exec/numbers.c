@@ -35,7 +35,6 @@ enum pstd_numbers_action pstd_numbers_decide(struct pstd_numbers *n,
     if (n->in_a_row >= n->limit)
         return PSTD_NUMBERS_STOP;
     n->in_a_row++;
-    n->skipped++;
     return PSTD_NUMBERS_SKIP;
 }
 
@@ -108,18 +107,22 @@ void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm)
     add_number(&g->norm, g->window, norm);
 }
 
-void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
-                      char *ret, size_t size)
+void pstd_gauge_print(const struct pstd_gauge *g, char *ret, size_t size)
 {
     (void)snprintf(
-        ret, size,
-        LOSS "=%llu %.17g %.17g\n" NORM "=%llu %.17g %.17g\n" SKIPS
-             "=%llu %llu %llu %llu %llu\n",
+        ret, size, LOSS "=%llu %.17g %.17g\n" NORM "=%llu %.17g %.17g\n",
         (unsigned long long)g->loss.seen, g->loss.mean, g->loss.variance,
-        (unsigned long long)g->norm.seen, g->norm.mean, g->norm.variance,
-        (unsigned long long)n->skipped, (unsigned long long)n->in_a_row,
-        (unsigned long long)n->furthest, (unsigned long long)n->rollbacks,
-        (unsigned long long)n->rolled_to);
+        (unsigned long long)g->norm.seen, g->norm.mean, g->norm.variance);
+}
+
+void pstd_numbers_print(const struct pstd_numbers *n, uint64_t skipped,
+                        char *ret, size_t size)
+{
+    (void)snprintf(ret, size, SKIPS "=%llu %llu %llu %llu %llu\n",
+                   (unsigned long long)skipped, (unsigned long long)n->in_a_row,
+                   (unsigned long long)n->furthest,
+                   (unsigned long long)n->rollbacks,
+                   (unsigned long long)n->rolled_to);
 }
 
 /* Returns the text after "NAME=", or NULL. */
@@ -159,7 +162,8 @@ void pstd_gauge_read(struct pstd_gauge *g, const char *lines)
     g->norm = read_spikes(NORM, lines);
 }
 
-void pstd_numbers_read(struct pstd_numbers *n, const char *lines)
+void pstd_numbers_read(struct pstd_numbers *n, uint64_t *ret_skipped,
+                       const char *lines)
 {
     const char *value = find_value(SKIPS, lines);
     unsigned long long x[5] = {0};
@@ -168,7 +172,7 @@ void pstd_numbers_read(struct pstd_numbers *n, const char *lines)
     if (value == NULL || sscanf(value, "%llu %llu %llu %llu %llu", &x[0], &x[1],
                                 &x[2], &x[3], &x[4]) != 5)
         memset(x, 0, sizeof(x));
-    n->skipped = x[0];
+    *ret_skipped = x[0];
     n->in_a_row = x[1];
     n->furthest = x[2];
     n->rollbacks = x[3];

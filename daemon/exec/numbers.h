@@ -20,7 +20,6 @@ enum pstd_numbers_action {
 struct pstd_numbers {
     const char *policy; /* value of --on-nan or --on-spike; borrowed */
     uint64_t limit;     /* value of --nan-limit */
-    uint64_t skipped;   /* skipped steps in total */
     uint64_t in_a_row;  /* skipped steps since one was applied */
     uint64_t furthest;  /* last step that was not applied; 0: none */
     uint64_t rollbacks; /* number of rollbacks to the checkpoint rolled_to */
@@ -71,12 +70,16 @@ double pstd_gauge_compute_limit(const struct pstd_gauge *g,
                                 const struct pstd_spikes *of);
 /* Adds the numbers of an applied step; a norm that is NaN does not count. */
 void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm);
-/* Writes mean and variance, and what the policy has done, as lines of a
- * checkpoint's settings; reads them without loss. Without such lines they begin
- * anew. size: that of ret; 320 bytes are enough. */
-void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
-                      char *ret, size_t size);
+/* Writes mean and variance, as lines of a checkpoint's settings; reads them
+ * without loss. Without such lines they begin anew. size: that of ret; 160
+ * bytes are enough. */
+void pstd_gauge_print(const struct pstd_gauge *g, char *ret, size_t size);
 void pstd_gauge_read(struct pstd_gauge *g, const char *lines);
-void pstd_numbers_read(struct pstd_numbers *n, const char *lines);
+/* Does the same with what --on-spike has done, and with the number of steps
+ * that the run has left out. 160 bytes are enough. */
+void pstd_numbers_print(const struct pstd_numbers *n, uint64_t skipped,
+                        char *ret, size_t size);
+void pstd_numbers_read(struct pstd_numbers *n, uint64_t *ret_skipped,
+                       const char *lines);
 
 #endif

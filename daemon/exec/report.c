@@ -114,8 +114,7 @@ void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
     if (event == PSTD_EVENT_ROLLED_BACK) {
         pstd_note_int(&note, "to", (int64_t)s->step);
     } else {
-        pstd_note_int(&note, "skipped",
-                      (int64_t)(s->numbers.skipped + s->spiked.skipped));
+        pstd_note_int(&note, "skipped", (int64_t)s->skipped);
         pstd_note_int(&note, "in_a_row", (int64_t)by->in_a_row);
     }
     pstd_note_text(&note, "text", text);

@@ -301,6 +301,7 @@ static enum pst_status handle_failed(struct pstd_session *s,
         pstd_numbers_decide(by, failed, s->good == UINT64_MAX ? 0 : s->good)) {
     case PSTD_NUMBERS_SKIP:
         s->step = failed;
+        s->skipped++;
         pstd_report_skip(s, PSTD_EVENT_STEP_SKIPPED, by, failed, why.text);
         break;
     case PSTD_NUMBERS_ROLLBACK:

@@ -145,6 +145,9 @@ struct pstd_session {
     struct pstd_spikes spikes;
     /* --on-spike: its policy, and on rank 0 what is compared. */
     struct pstd_numbers spiked;
+    /* Steps that the run has left out, by either policy. A return to a
+     * checkpoint takes back those after it, since they are made again. */
+    uint64_t skipped;
     struct pstd_gauge gauge;
     bool refused; /* the last step was applied on no rank */
     /* The last step was refused because of a non-finite number. */

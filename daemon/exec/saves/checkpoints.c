@@ -129,14 +129,16 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
                      differs);
     if (status == PST_OK && s->w->rank == 0) {
         pstd_gauge_read(&s->gauge, info.options);
-        pstd_numbers_read(&s->spiked, info.options);
+        pstd_numbers_read(&s->spiked, &s->skipped, info.options);
         pstd_course_compare(s, &info);
     }
     /* All ranks decide alike what follows a spike. */
     if (status == PST_OK && s->w->size > 1 &&
         strcmp(s->config.on_spike, "none") != 0)
         status = pstd_broadcast(s->w, &s->spiked, sizeof(s->spiked), diag);
-    return status;
+    return status == PST_OK
+               ? pstd_broadcast(s->w, &s->skipped, sizeof(s->skipped), diag)
+               : status;
 }
 
 enum pst_status pstd_session_resume(struct pstd_session *s,
@@ -213,8 +215,15 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
      * run keeps them. */
     s->saved_changes = info.changes;
     s->good_changes = s->changes;
-    if (s->w->rank == 0)
+    if (s->w->rank == 0) {
+        struct pstd_numbers ignored; /* what was done is not undone */
+
         pstd_gauge_read(&s->gauge, info.options);
+        pstd_numbers_read(&ignored, &s->skipped, info.options);
+    }
+    status = pstd_broadcast(s->w, &s->skipped, sizeof(s->skipped), diag);
+    if (status != PST_OK)
+        return status;
     status = pstd_agree_status(
         s->w, pstd_ramp_begin(s, &info.place, skip_to, diag), diag);
     if (status == PST_OK)

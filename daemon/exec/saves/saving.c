@@ -256,13 +256,19 @@ static enum pst_status mark_fault(struct pstd_session *s, const char *fault,
 
 struct pst_save_note pstd_session_save_note(const struct pstd_session *s)
 {
+    const bool spikes = strcmp(s->config.on_spike, "none") != 0;
+    size_t n;
     struct pst_save_note note = {.changes = s->changes,
                                  .course = s->course_number,
                                  .options = pst_str_text(&s->course),
                                  .place = pstd_session_place(s)};
 
-    if (strcmp(s->config.on_spike, "none") != 0)
-        pstd_gauge_print(&s->gauge, &s->spiked, note.more, sizeof(note.more));
+    if (spikes)
+        pstd_gauge_print(&s->gauge, note.more, sizeof(note.more));
+    n = strlen(note.more);
+    if (spikes || s->skipped > 0)
+        pstd_numbers_print(&s->spiked, s->skipped, note.more + n,
+                           sizeof(note.more) - n);
     return note;
 }
 

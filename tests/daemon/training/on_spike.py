@@ -7,6 +7,7 @@ usage: on_spike.py PENSTOCK TINY.pt2 self|mpi
 skip      the run has the bits of one whose step --on-nan leaves out
 rollback  the same, after a return to the checkpoint
 skip_data after the return the data continue after the bad step
+counted   a step that is left out again after a return counts once
 evaluated after the return steps are evaluated again
 resumed   killed or stopped at any step, and on other ranks: the same bits
 stop      the run ends before the step, with a good checkpoint
@@ -55,6 +56,9 @@ class Bench(job.Bench):
         write_data(self.path("nan.safetensors"), all_batches,
                    {BAD: float("nan")})
         write_data(self.path("none.safetensors"), all_batches, {})
+        for name, value in (("fars", FAR), ("nans", float("nan"))):
+            write_data(self.path(f"{name}.safetensors"), all_batches,
+                       {BAD: value, BAD + 1: value, BAD + 5: value})
         # Steps 7 and 8 were drawn when the run went back to step 6.
         kept = [k for k in all_batches if k not in (7, 8)]
         write_data(self.path("kept.safetensors"), kept + [1, 2], {})
@@ -130,6 +134,26 @@ def skip_data(b):
     return got
 
 
+def counted(b):
+    """Checks that the log counts different steps, and that a resume goes on
+    with their number."""
+    back, left = "rolled_back", "step_skipped"
+    want = [(back, "8", "6"), (left, "8", "1"), (back, "9", "6"),
+            (left, "8", "1"), (left, "9", "2"), (back, "13", "12"),
+            (left, "13", "3")]
+    ways = {"nans": ("--on-nan", "rollback"),
+            "fars": ("--on-spike", "rollback", *SPIKE[2:])}
+    if b.transport == "mpi":
+        del ways["fars"]
+    for data, words in ways.items():
+        folder = f"counted-{data}"
+        events, _ = b.run(data, *words, folder=folder, steps=10)
+        assert events == want[:5], (data, events)
+        events, _ = b.run(data, *words, "--resume", folder=folder)
+        assert events == want[5:], (data, events)
+        assert "left out (3 so far)" in b.stderr, b.stderr
+
+
 def evaluated(b):
     """Steps that are made again after a return are evaluated again."""
     for way, steps in (("rollback,skip-data", [7, 7, 14]), ("skip", [7, 14])):
@@ -201,6 +225,7 @@ def main():
         skipped = skip(b)
         rollback(b, skipped)
         want = skip_data(b)
+        counted(b)
         evaluated(b)
         resumed(b, want, skipped)
         stop(b)
