@@ -40,7 +40,7 @@ struct pstctl_end {
     int exit_code;   /* exit code of `rank`, else of the job; -1: none */
     char text[PST_DIAG_TEXT];
     enum pst_error error; /* catalogue row of `text` */
-    uint64_t step;        /* newest finished step that was seen */
+    uint64_t step;        /* newest finished step that is known */
     uint64_t checkpoint;  /* step of the newest good checkpoint; 0: none */
     uint64_t restarts;    /* number of restarts before this end */
     bool again;           /* the job is restarted after delay_s */

@@ -151,6 +151,9 @@ static enum pst_status conclude_start(struct pstctl_supervisor *s,
     else if (pstd_past_find_step(&s->past, s->config, &ret->checkpoint,
                                  &ignored) != PST_OK)
         ret->checkpoint = s->budget.step;
+    /* Ranks may die before they report a step that they have saved. */
+    if (!pstd_stays(s->config))
+        ret->step = PST_MAX(ret->step, ret->checkpoint);
     s->past.step = PST_MAX(s->past.step, PST_MAX(ret->checkpoint, fate->saved));
     if (fate->asked != PST_E_NONE &&
         may_be_repeated(s, fate, status, why->error))

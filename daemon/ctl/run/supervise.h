@@ -23,7 +23,7 @@ struct pstctl_fate {
     unsigned slots; /* with no_hosts: number of ranks that have a host */
     /* the kernel killed a process for lack of memory while the ranks ran */
     bool oom;
-    uint64_t step;  /* newest finished step that was seen */
+    uint64_t step;  /* newest finished step that was reported */
     uint64_t saved; /* step of the newest checkpoint seen; 0: none */
     double begun_s; /* seconds from `begun` to the end */
     /* State that no checkpoint contains, of all starts so far; borrowed; NULL:

@@ -31,7 +31,7 @@ static void add_change(struct pstctl_unsaved *u, const char *did,
 
 static void clear_state(struct pstctl_unsaved *u)
 {
-    *u = (struct pstctl_unsaved){.started = u->started};
+    *u = (struct pstctl_unsaved){.started = u->started, .step = u->step};
 }
 
 /* Records that a pause, or its end, was accepted: it takes effect at the end of
@@ -53,6 +53,25 @@ static void track_request(struct pstctl_unsaved *u, const pstctl_event *event)
         u->paused = strcmp(command, "pause") == 0;
 }
 
+/* Few steps have an event of their own if --log-every is large, so the newest
+ * one may be known from its checkpoint only. Saves are reported after later
+ * steps. */
+static void track_step(struct pstctl_unsaved *u, const pstctl_event *event)
+{
+    static const char *const finished[] = {
+        "step",      "step_skipped",     "step_overflow",
+        "evaluated", "checkpoint_saved", "paused"};
+    const uint64_t step = (uint64_t)pstctl_integer(event, "step");
+
+    if (strcmp(event->name, "train_begin") == 0)
+        u->step = (uint64_t)pstctl_integer(event, "first_step");
+    if (strcmp(event->name, "rolled_back") == 0)
+        u->step = (uint64_t)pstctl_integer(event, "to");
+    for (size_t i = 0; i < PST_COUNT(finished); i++)
+        if (strcmp(event->name, finished[i]) == 0)
+            u->step = PST_MAX(u->step, step);
+}
+
 /* A change waits for the save in progress, so each save that ends after the
  * change contains it. A restart that fails before the run has begun again does
  * not end the run: the job may be restarted once more. A run that has ended
@@ -62,6 +81,7 @@ void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;
 
+    track_step(u, event);
     if (strcmp(name, "request") == 0)
         track_request(u, event);
     if (strcmp(name, "paused") == 0)

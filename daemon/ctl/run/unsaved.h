@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 #define PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 /*
- * State, other than steps, that a job would lose if it died, or has lost when
- * its run ended, derived from its events: a pause, and changes of the model
- * that no checkpoint contains. One thread.
+ * State of a job, derived from its events: its newest step, and what besides
+ * steps it would lose if it died, or has lost when its run ended, which is a
+ * pause, and changes of the model that no checkpoint contains. One thread.
  */
 #include "daemon/ctl/job/conn.h"
 
@@ -18,7 +18,8 @@
 struct pstctl_unsaved {
     bool training; /* a run was accepted or has begun, and has not ended */
     bool paused;
-    bool started; /* ranks were started at least once */
+    uint64_t step; /* newest finished step that an event has reported */
+    bool started;  /* ranks were started at least once */
     /* The ranks were restarted, and the run has not begun again since. */
     bool again;
     char changes[256]; /* "froze blocks.*, set scale", truncated */

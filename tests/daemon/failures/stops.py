@@ -25,6 +25,7 @@ paused_again  a pause arrives before a resume has taken effect
 asleep    a client does not run while the ranks die and are restarted
 stopped_paused  a paused job is stopped without a checkpoint
 kept      a stopped job may not replace the checkpoint of its last step
+sparse    ranks that report few steps are killed after a checkpoint
 changed   a job with a changed model is restarted, also in a pause
 passing   files are missing for a while
 """
@@ -548,6 +549,23 @@ def kept(b):
     assert "undone with it: froze fc\n" in b.call("status", name + "-log")
 
 
+def sparse(b):
+    """Checks that the newest step of a job that has died is not older than its
+    checkpoint, although only the first step has an event."""
+    name = b.fresh()
+    job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
+                           "--job", name, "--log-every", str(10 ** 9),
+                           steps=10 ** 9))
+    b.await_event(name, "checkpoint_saved", "rank-0", n=3)
+    assert len(b.events(name, "step", "rank-0")) == 1
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.await_event(name, "train_begin", "rank-0", n=2)
+    said = b.last_exit(name)
+    assert said["step"] >= said["checkpoint_step"] >= 3 * EVERY, said
+    b.call("stop", "--job", name)
+    b.ended(job, 130)
+
+
 def warned(b):
     """Checks that SIGHUP and SIGUSR1 do not end ranks that have not yet
     installed their handlers, or that have already removed them."""
@@ -608,7 +626,7 @@ def main():
             b, [stopped, unsaved, early, loading, between, attaching, taken,
                 moved, foreign, lost, pausing, pausing_early, resumed_early,
                 paused_again, resumed_busy, asleep, stopped_paused, kept,
-                changed, passing], number, seed)
+                sparse, changed, passing], number, seed)
     print("ok")
 
 
