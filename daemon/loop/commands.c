@@ -53,7 +53,9 @@ static void reset_state(struct pstd_daemon *d, const struct pstd_config *config)
     d->known.resuming = d->known.changing = false;
     d->known.step = 0;
     d->known.steps = config->steps;
-    d->known.loss = NAN;
+    d->known.loss = d->known.grad_norm = NAN;
+    d->known.lr = d->known.step_s = d->known.tok_s = 0;
+    d->known.mfu = d->known.bubble = 0;
     pst_free(d->known.checkpoint_dir);
     d->known.checkpoint_dir =
         config->checkpoint != NULL

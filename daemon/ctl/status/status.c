@@ -17,6 +17,18 @@
 
 #define MAX_END ((size_t)1 << 20) /* maximum bytes of a supervisor's record */
 
+/* True if a step of the run has been reported: until then, as after a restart
+ * in a pause, its numbers are not known. */
+static bool has_numbers(const Pst__Control__Status *s)
+{
+    return s->step_seconds > 0;
+}
+
+static json_t *number_json(const Pst__Control__Status *s, double x)
+{
+    return pstctl_json_real(has_numbers(s) ? x : NAN);
+}
+
 static json_t *status_json(const struct pstctl_conn *conn,
                            const Pst__Control__Status *s)
 {
@@ -29,12 +41,11 @@ static json_t *status_json(const struct pstctl_conn *conn,
         (json_int_t)s->stages, "placement", s->placement, "run",
         (json_int_t)s->run, "step", (json_int_t)s->step, "steps",
         (json_int_t)s->steps, "loss", pstctl_json_real(s->loss), "lr",
-        pstctl_json_real(s->lr), "grad_norm", pstctl_json_real(s->grad_norm),
-        "step_s", pstctl_json_real(s->step_seconds), "tok_s",
-        pstctl_json_real(s->tok_s), "bubble", pstctl_json_real(s->bubble),
-        "seq", (json_int_t)s->seq, "uptime_s",
-        pstctl_json_real(s->uptime_seconds), "checkpoint_step",
-        (json_int_t)s->checkpoint_step, "checkpoint_dir",
+        number_json(s, s->lr), "grad_norm", pstctl_json_real(s->grad_norm),
+        "step_s", number_json(s, s->step_seconds), "tok_s",
+        number_json(s, s->tok_s), "bubble", number_json(s, s->bubble), "seq",
+        (json_int_t)s->seq, "uptime_s", pstctl_json_real(s->uptime_seconds),
+        "checkpoint_step", (json_int_t)s->checkpoint_step, "checkpoint_dir",
         pstctl_json_text(s->checkpoint_dir), "last_error",
         pstctl_json_text(s->last_error), "last_error_id",
         pstctl_json_text(s->last_error_id), "paused", s->paused, "answered",
@@ -44,6 +55,26 @@ static json_t *status_json(const struct pstctl_conn *conn,
         s->mfu > 0 ? pstctl_json_real(s->mfu) : json_null(), "microbatches",
         (json_int_t)s->microbatches, "evaluations",
         pstctl_evaluations_json(s->evaluations, s->n_evaluations));
+}
+
+static void add_run(const Pst__Control__Status *s, struct pst_str *out)
+{
+    pst_str_addf(out, "run %llu: step %llu of %llu", (unsigned long long)s->run,
+                 (unsigned long long)s->step, (unsigned long long)s->steps);
+    /* The newest loss is known even if its step was not reported. */
+    if (has_numbers(s) || !isnan(s->loss)) {
+        pst_str_add(out, ", loss ");
+        pstctl_loss(s->loss, out);
+    }
+    if (has_numbers(s)) {
+        pst_str_addf(out, ", lr %.4g, ", s->lr);
+        pstctl_duration(s->step_seconds, out);
+        pst_str_addf(out, " a step, bubble %.0f%%", 100 * s->bubble);
+    }
+    if (s->microbatches > 0)
+        pst_str_addf(out, ", %u microbatch%s", s->microbatches,
+                     pst_plural_es(s->microbatches));
+    pst_str_add(out, "\n");
 }
 
 static void print_status(const struct pstctl_conn *conn,
@@ -57,19 +88,8 @@ static void print_status(const struct pstctl_conn *conn,
                  s->stages == 1 ? "" : "s", s->plan);
     if (*s->placement != '\0')
         pst_str_addf(&text, "stages by rank: %s\n", s->placement);
-    if (s->run > 0) {
-        pst_str_addf(&text, "run %llu: step %llu of %llu, loss ",
-                     (unsigned long long)s->run, (unsigned long long)s->step,
-                     (unsigned long long)s->steps);
-        pstctl_loss(s->loss, &text);
-        pst_str_addf(&text, ", lr %.4g, ", s->lr);
-        pstctl_duration(s->step_seconds, &text);
-        pst_str_addf(&text, " a step, bubble %.0f%%", 100 * s->bubble);
-        if (s->microbatches > 0)
-            pst_str_addf(&text, ", %u microbatch%s", s->microbatches,
-                         pst_plural_es(s->microbatches));
-        pst_str_add(&text, "\n");
-    }
+    if (s->run > 0)
+        add_run(s, &text);
     for (size_t i = 0; i < s->n_evaluations; i++) {
         const Pst__Control__Evaluation *e = s->evaluations[i];
 

@@ -213,7 +213,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
         put_parts(p, PSTCTL_TOP_PLAIN, ITEMS, &line);
         return;
     }
-    if (v->steps == 0) {
+    if (v->steps == 0 || (isnan(v->loss) && !(v->step_s > 0))) {
         pst_str_add(&line, "no step so far");
         put_line(p, PSTCTL_TOP_PLAIN, &line);
         return;

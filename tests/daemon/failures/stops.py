@@ -352,7 +352,13 @@ def changed(b):
     at = json.loads(b.call("status", "--job", "changed", "--json"))
     assert at["paused"], at
     assert f" checkpoint_step={at['step']} " in again, (at, again)
+    # The numbers of a step that these ranks have not made are left out.
+    assert [at[key] for key in ("loss", "lr", "step_s", "tok_s", "bubble")] \
+        == [None] * 5, at
+    assert "no step so far" in b.call("top", "--job", "changed")
     said = b.call("status", "--job", "changed")
+    assert f"run 1: step {at['step']} of {10 ** 9}, 2 microbatches\n" in said, \
+        said
     assert "undone with it: " in said and "froze head\n" in said, said
     b.call("resume", "--job", "changed")
     assert "0 parameters" in b.call("unfreeze", "head", "--job", "changed")
