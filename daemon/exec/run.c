@@ -592,11 +592,14 @@ static enum pst_status run_session(struct pstd_session *s,
     return status;
 }
 
-/* True for failures that leave ranks and memory intact. */
-static bool is_recoverable(enum pst_status status)
+/* True for failures that leave ranks and memory intact. Those of a device are
+ * one rank's alone: the others wait for it in the step. */
+static bool is_recoverable(const struct pstd_executor *w,
+                           enum pst_status status)
 {
     return status != PST_OK && status != PST_ERR_PEER &&
-           status != PST_ERR_INTERNAL;
+           status != PST_ERR_INTERNAL &&
+           (status != PST_ERR_DEVICE || w->size == 1);
 }
 
 enum pst_status pstd_run(struct pstd_executor *w,
@@ -636,7 +639,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
             w->engine)) /* frees nothing: a thread still reads it */
         return status;
     pstd_session_drop_save(&s);
-    if (status == PST_OK || is_recoverable(status)) {
+    if (status == PST_OK || is_recoverable(w, status)) {
         if (status != PST_OK)
             s.result->diag = *diag;
         (void)pst_alive_begin_phase(PST_ALIVE_GATHER);
