@@ -122,6 +122,9 @@ struct pst_device_memory {
     ptrdiff_t to_host;
     unsigned ordinal; /* number of the device among those of its kind */
     void *context;    /* owned by the device */
+    /* The memory of another process (struct pst_exporter): only `fetch` may
+     * read it. It has device, base and size alone. */
+    bool foreign;
 };
 
 /* A device that was found on this host. */
@@ -164,8 +167,8 @@ struct pst_recorder {
  * otherwise.
  */
 struct pst_guest {
-    /* Returns the current device of this thread (CUDA: its context), which calls
-     * for any memory change; NULL: none. `restore` sets it again. */
+    /* Returns the current device of this thread (CUDA: its context), which
+     * calls for any memory change; NULL: none. `restore` sets it again. */
     void *(*current)(void);
     void (*restore)(void *current);
     /* True if all of the bytes are memory of the device, as far as the first
@@ -179,6 +182,33 @@ struct pst_guest {
     /* Waits for all work in COMPUTE, IN and OUT, and frees it; NULL is
      * accepted. */
     void (*free)(struct pst_device_memory *mem, void *at);
+};
+
+/* How another process of this host finds a memory. */
+struct pst_exported {
+    unsigned char handle[64]; /* owned by the device */
+    uint64_t size;            /* bytes of the memory */
+};
+
+/*
+ * Memory that processes of one host read of each other. A function that returns
+ * false has written to `why` (of `size` bytes) what refused it, and the device
+ * has not failed.
+ */
+struct pst_exporter {
+    bool (*give)(struct pst_device_memory *mem, struct pst_exported *ret,
+                 char *why, size_t size);
+    /* Opens a memory that another process gave. *ret lasts until `close`, which
+     * must come before the owner frees the memory and before mem is closed. */
+    bool (*open)(struct pst_device_memory *mem, const struct pst_exported *from,
+                 struct pst_device_memory *ret, char *why, size_t size);
+    /* No copy from the memory may be in flight. Returns false if the memory may
+     * still be open. */
+    bool (*close)(struct pst_device_memory *mem,
+                  struct pst_device_memory *foreign);
+    /* Another process may still read the memory: when it is closed, its bytes
+     * are not freed before the process ends. */
+    void (*keep)(struct pst_device_memory *mem);
 };
 
 struct pst_device {
@@ -265,7 +295,9 @@ struct pst_device {
      * may be NULL: it never can. */
     bool (*reaches)(struct pst_device_memory *mem,
                     const struct pst_device_memory *other);
-    /* Enqueues a copy from the other memory on IN. */
+    const struct pst_exporter *exporter; /* NULL: for this process alone */
+    /* Enqueues a copy from the other memory, which `reaches` or `open` has made
+     * accessible, on IN. */
     void (*fetch)(struct pst_device_memory *mem, void *to,
                   const struct pst_device_memory *other, const void *from,
                   size_t size);

@@ -15,11 +15,15 @@
  * - PENSTOCK_TEST_CUDA_EMPTY: kernels do nothing, and launches take no time; to
  *   measure what the host does.
  * - PENSTOCK_TEST_CUDA_GRAPH=FUNCTION: that function of graphs fails.
+ * - PENSTOCK_TEST_CUDA_IPC=FUNCTION: that function of CUDA IPC fails.
+ * - PENSTOCK_TEST_CUDA_LOST=FUNCTION[:RANK]: the first call of that function,
+ *   and all later ones that can fail, do fail (of that MPI rank).
  * - PENSTOCK_TEST_CUDA_MIB: memory of a device in MiB; default 4096.
  * - PENSTOCK_TEST_CUDA_OPEN: device memory is always accessible, for speed.
  * - PENSTOCK_TEST_CUDA_PEERS=0: no device can access the memory of another.
  */
 #include "tests/cuda/driver.h"
+#include "tests/cuda/blocks.h"
 #include "tests/cuda/emulate.h"
 
 #include <algorithm>
@@ -38,6 +42,8 @@ enum {
     OK = 0,
     INVALID = 1,
     NO_MEMORY = 2,
+    NO_CONTEXT = 201,
+    NO_PEER = 217,
     NOT_FOUND = 500,
     PEERS_ALREADY = 704,
     NOT_READY = 600,
@@ -74,16 +80,13 @@ struct stream {
 
 std::mutex lock;
 std::vector<stream *> streams;
-struct block {
-    size_t size;
-    int device;
-};
 
 enum { MOST_DEVICES = 8 };
 std::map<uint64_t, block> allocated;
 std::map<void *, unsigned> shared_of; /* what cuFuncSetAttribute allows */
 uint64_t random_state = 1, fail_at = 0, calls = 0;
 size_t memory = (size_t)4096 << 20, used[MOST_DEVICES];
+std::string lost_in;
 bool lost = false, open_memory = false, empty = false, no_peers = false;
 int n_devices = 2;
 char contexts[MOST_DEVICES];
@@ -133,7 +136,7 @@ bool fails(const char *function)
 {
     calls++;
     count(function);
-    lost |= fail_at != 0 && calls >= fail_at;
+    lost |= (fail_at != 0 && calls >= fail_at) || lost_in == function;
     return lost;
 }
 
@@ -245,12 +248,48 @@ bool spoils(void *s)
     return at->captured != NULL;
 }
 
-/* True if PENSTOCK_TEST_CUDA_GRAPH names the function. */
-bool graph_fails(const char *function)
+/* Returns the name of "NAME[:RANK]"; "" if it is for another MPI rank. */
+std::string of_this_rank(const std::string &words)
 {
-    const char *name = getenv("PENSTOCK_TEST_CUDA_GRAPH");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const size_t colon = words.find(':');
+
+    return colon == std::string::npos ||
+                   (rank != NULL && words.substr(colon + 1) == rank)
+               ? words.substr(0, colon)
+               : "";
+}
+
+/* True if the variable of the environment names the function. */
+bool is_named(const char *variable, const char *function)
+{
+    const char *name = getenv(variable);
 
     return name != NULL && strcmp(name, function) == 0;
+}
+
+bool graph_fails(const char *function)
+{
+    return is_named("PENSTOCK_TEST_CUDA_GRAPH", function);
+}
+
+/* The block that begins at an address; end(): there is none. foreign: of
+ * another process. */
+std::map<uint64_t, block>::iterator find_block(uint64_t at, bool foreign)
+{
+    auto found = allocated.find(at);
+
+    return found != allocated.end() && (found->second.file < 0) == foreign
+               ? found
+               : allocated.end();
+}
+
+/* True if the bytes are of another process. */
+bool is_foreign(uint64_t at)
+{
+    auto after = allocated.upper_bound(at);
+
+    return after != allocated.begin() && (--after)->second.file < 0;
 }
 
 } // namespace
@@ -272,8 +311,10 @@ bool driver_enqueue(void *stream, std::function<void()> run)
 
 extern "C" {
 
-/* Calls of cuMemcpyPeerAsync and cuGraphLaunch; for tests. */
-unsigned long driver_peer_copies, driver_graph_launches;
+/* Calls of cuMemcpyPeerAsync and cuGraphLaunch, bytes that were copied from
+ * other processes, and to the host; for tests. */
+unsigned long driver_peer_copies, driver_graph_launches, driver_foreign_bytes,
+    driver_host_bytes;
 
 int cuInit(unsigned)
 {
@@ -291,6 +332,8 @@ int cuInit(unsigned)
                                  atoi(getenv("PENSTOCK_TEST_CUDA_DEVICES"))));
     if (getenv("PENSTOCK_TEST_CUDA_PEERS") != NULL)
         no_peers = atoi(getenv("PENSTOCK_TEST_CUDA_PEERS")) == 0;
+    if (getenv("PENSTOCK_TEST_CUDA_LOST") != NULL)
+        lost_in = of_this_rank(getenv("PENSTOCK_TEST_CUDA_LOST"));
     if (words != NULL)
         random_state = strtoull(words, &rest, 10);
     if (rest != NULL && *rest == ':')
@@ -311,6 +354,8 @@ int cuGetErrorName(int error, const char **name)
     *name =
         error == NO_MEMORY             ? "CUDA_ERROR_OUT_OF_MEMORY"
         : error == NOT_FOUND           ? "CUDA_ERROR_NOT_FOUND"
+        : error == NO_CONTEXT          ? "CUDA_ERROR_INVALID_CONTEXT"
+        : error == NO_PEER             ? "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"
         : error == LOST                ? "CUDA_ERROR_ILLEGAL_ADDRESS"
         : error == CAPTURE_UNSUPPORTED ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
         : error == CAPTURE_INVALIDATED ? "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
@@ -407,6 +452,7 @@ int cuMemGetInfo_v2(size_t *unused, size_t *total)
 
 int cuMemAlloc_v2(uint64_t *at, size_t size)
 {
+    block made;
     void *p;
 
     GUARD;
@@ -415,23 +461,78 @@ int cuMemAlloc_v2(uint64_t *at, size_t size)
     size = (size + 4095) / 4096 * 4096;
     if (size > memory - used[current])
         return NO_MEMORY;
-    p = mmap(NULL, size, open_memory ? PROT_READ | PROT_WRITE : PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    p = block_make(size, current,
+                   open_memory ? PROT_READ | PROT_WRITE : PROT_NONE, &made);
+    if (p == NULL)
         return NO_MEMORY;
     used[current] += size;
     *at = (uintptr_t)p;
-    allocated[*at] = block{size, current};
+    allocated[*at] = made;
     return OK;
 }
 
 int cuMemFree_v2(uint64_t at)
 {
     std::lock_guard<std::mutex> guard(lock);
+    auto found = find_block(at, false);
 
-    munmap((void *)(uintptr_t)at, allocated[at].size);
-    used[allocated[at].device] -= allocated[at].size;
-    allocated.erase(at);
+    if (found == allocated.end())
+        return INVALID;
+    used[found->second.device] -= found->second.size;
+    if (!block_end((void *)(uintptr_t)at, &found->second)) {
+        fprintf(stderr, "cuMemFree: another process has this memory open\n");
+        abort();
+    }
+    allocated.erase(found);
+    return OK;
+}
+
+int cuIpcGetMemHandle(struct block_handle *handle, uint64_t at)
+{
+    GUARD;
+    auto found = find_block(at, false);
+
+    if (found == allocated.end() || current < 0 ||
+        is_named("PENSTOCK_TEST_CUDA_IPC", __func__))
+        return INVALID;
+    block_give(&found->second, handle);
+    return OK;
+}
+
+int cuIpcOpenMemHandle_v2(uint64_t *at, struct block_handle handle,
+                          unsigned flags)
+{
+    block opened;
+    void *p;
+
+    GUARD;
+    if (current < 0 || flags != 1 ||
+        is_named("PENSTOCK_TEST_CUDA_IPC", __func__))
+        return INVALID;
+    p = block_open(&handle, open_memory ? PROT_READ | PROT_WRITE : PROT_NONE,
+                   &opened);
+    if (p == NULL)
+        return NO_CONTEXT;
+    if (no_peers && opened.device != current) {
+        (void)block_end(p, &opened);
+        return NO_PEER;
+    }
+    opened.device = current;
+    *at = (uintptr_t)p;
+    allocated[*at] = opened;
+    return OK;
+}
+
+int cuIpcCloseMemHandle(uint64_t at)
+{
+    GUARD;
+    auto found = find_block(at, true);
+
+    if (found == allocated.end() || found->second.device != current ||
+        is_named("PENSTOCK_TEST_CUDA_IPC", __func__))
+        return INVALID;
+    (void)block_end((void *)(uintptr_t)at, &found->second);
+    allocated.erase(found);
     return OK;
 }
 
@@ -471,6 +572,7 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t size, void *s)
     GUARD;
     if (!is_current(s) || !is_in(from, size, current))
         return INVALID;
+    driver_host_bytes += size;
     give(s, [=] { memcpy(to, (const void *)(uintptr_t)from, size); });
     return OK;
 }
@@ -479,8 +581,10 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *s)
 {
     GUARD;
     if (!is_current(s) || !is_in(to, size, current) ||
-        !is_in(from, size, current))
+        !is_in(from, size, current) || is_foreign(to))
         return INVALID;
+    if (is_foreign(from))
+        driver_foreign_bytes += size;
     give(s, [=] {
         memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
     });

@@ -61,6 +61,7 @@ struct pst_cuda_context {
      * it uses physical memory only where it is touched. */
     unsigned char *image;
     size_t size; /* bytes of image */
+    bool kept;   /* the memory is not freed: others may read it (peer.c) */
     int failed;  /* the first error of a driver call; 0: none */
     char failure[256];
 };
@@ -100,6 +101,7 @@ void pst_cuda_fetch(struct pst_device_memory *mem, void *to,
                     size_t size);
 extern const struct pst_recorder pst_cuda_recorder;
 extern const struct pst_guest pst_cuda_guest;
+extern const struct pst_exporter pst_cuda_exporter;
 /* Returns the address of the step's number in device memory, for a kernel that
  * is launched next. It has the value `step` when that kernel runs; in a
  * recording, that of the step which replays it. */

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,12 @@ static struct {
 static const struct {
     const char *symbol;
     size_t offset;
+    bool optional;
 } functions[] = {
 #define X(member, symbol, arguments)                                           \
-    {#symbol, offsetof(struct pst_cuda_driver, member)},
+    {#symbol, offsetof(struct pst_cuda_driver, member), false},
+#define OPTIONAL(member, symbol, arguments)                                    \
+    {#symbol, offsetof(struct pst_cuda_driver, member), true},
 #include "stages/device/cuda/driver.def"
 #undef X
 };
@@ -44,7 +48,7 @@ static enum pst_status find_functions(void *library, const char *path)
     for (size_t i = 0; i < PST_COUNT(functions); i++) {
         void *found = dlsym(library, functions[i].symbol);
 
-        if (found == NULL)
+        if (found == NULL && !functions[i].optional)
             return pst_diag_set(&cuda.diag, PST_E_DEVICE_NONE,
                                 "%s has no function %s: the driver is older "
                                 "than CUDA 12.0",

@@ -10,6 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* CUipcMemHandle: memory of a process for others of the same host. */
+struct pst_cuda_handle {
+    char bytes[64];
+};
+
 struct pst_cuda_driver {
 #define X(member, symbol, arguments) int(*member) arguments;
 #include "stages/device/cuda/driver.def"
@@ -39,6 +44,8 @@ struct pst_cuda_driver {
 #ifndef PST_CUDA_LEAST_DRIVER
 #define PST_CUDA_LEAST_DRIVER 12000
 #endif
+/* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: the memory may be another GPU's. */
+#define PST_CUDA_IPC_ANY_GPU      1
 #define PST_CUDA_LEAST_CAPABILITY 80 /* lowest compute capability: 8.0 */
 
 /* Opens libcuda.so.1 (or the file $PENSTOCK_LIBCUDA) and initializes it, once

@@ -286,14 +286,15 @@ void pst_cuda_memory_close(struct pst_device_memory *mem)
         for (unsigned i = 0; i < PST_N_QUEUES; i++)
             if (c->queues[i].stream != NULL)
                 (void)c->driver->stream_destroy(c->queues[i].stream);
-        if (mem->base != NULL)
+        if (mem->base != NULL && !c->kept)
             (void)c->driver->free((uintptr_t)mem->base);
         if (c->spare != 0)
             (void)c->driver->free(c->spare);
         for (unsigned m = 0; m < PST_CUDA_MODULES; m++)
             if (c->modules[m] != NULL)
                 (void)c->driver->module_unload(c->modules[m]);
-        (void)c->driver->context_release(c->device);
+        if (!c->kept)
+            (void)c->driver->context_release(c->device);
     }
     pst_host_release(c->image, c->size);
     free(c->functions);

@@ -108,6 +108,7 @@ const struct pst_device pst_device_cuda = {
     .recorder = &pst_cuda_recorder,
     .guest = &pst_cuda_guest,
     .reaches = pst_cuda_reaches,
+    .exporter = &pst_cuda_exporter,
     .fetch = pst_cuda_fetch,
     .time = pst_cuda_time,
     .kernels = pst_cuda_kernels,
