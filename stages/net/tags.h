@@ -4,7 +4,7 @@
 /*
  * Table of message tags. The ranges are consecutive: PST_MSG_name ..
  * PST_MSG_name_LAST. A step reuses the tags of the previous one. BROADCAST ..
- * COLLECTIVE are used outside of steps, BEAT also in steps.
+ * COLLECTIVE and CLOSED are used outside of steps, BEAT also in steps.
  *
  *   name      tags         use
  */
@@ -22,7 +22,9 @@
     X(COLLECTIVE, 1)   /* used by the daemon */                                \
     X(PARTS, 1 << 27)  /* reductions of parameters that several stages use */  \
     X(PIECES, 1 << 25) /* reductions of gradients over replicas */             \
-    X(VALUES, 1 << 25) /* parameters and buffers at the end of a step */
+    X(VALUES, 1 << 25) /* parameters and buffers at the end of a step */       \
+    X(ANSWERS, 1 << 25) /* the receiver has copied a message's bytes itself */ \
+    X(CLOSED, 1)        /* a rank no longer reads another one's memory */
 
 enum pst_msg {
 #define PST_MSG_ROW(name, n)                                                   \

@@ -11,6 +11,7 @@
 #include "stages/ops/devices.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
+#include "stages/run/peers.h"
 #include "stages/run/rank/step/device.h"
 
 static void select_grid(struct pst_engine *engine, unsigned i)
@@ -54,21 +55,6 @@ enum pst_status pst_engine_counts_init(struct pst_engine *engine,
     return status;
 }
 
-/* Waits until no rank copies from the memory of another, also after a failure.
- */
-static void await_copies(const struct pst_engine *engine)
-{
-    for (unsigned k = 0; k < engine->n_local; k++) {
-        struct pst_device_memory *mem = &engine->devices[k].mem;
-        struct pst_event end;
-
-        if (mem->device == NULL)
-            continue;
-        mem->device->record(mem, PST_QUEUE_IN, &end);
-        (void)pst_device_await(mem, &end);
-    }
-}
-
 void pst_engine_counts_fini(struct pst_engine *engine)
 {
     for (unsigned i = 0; engine->counts != NULL && i < engine->grids.n; i++) {
@@ -79,9 +65,7 @@ void pst_engine_counts_fini(struct pst_engine *engine)
         pst_free(c->ranks);
         pst_free(c->weights);
     }
-    if (engine->peers != NULL)
-        await_copies(engine);
-    pst_free(engine->peers);
+    pst_engine_disconnect(engine);
     for (unsigned k = 0; engine->devices != NULL && k < engine->n_local; k++)
         pst_rank_device_close(&engine->devices[k]);
     for (unsigned k = 0; engine->programs != NULL && k < engine->n_local; k++)
@@ -224,37 +208,6 @@ static enum pst_status open_device(struct pst_engine *engine, unsigned k,
         diag);
 }
 
-/* Lets ranks of this process copy from each other's memory, where both of two
- * reach the other's. */
-static enum pst_status connect_peers(struct pst_engine *engine,
-                                     struct pst_diag *diag)
-{
-    const unsigned n = engine->n_local;
-    const struct pst_device *device = engine->devices[0].mem.device;
-
-    if (!engine->transport->ops->one_process || n < 2 ||
-        device->reaches == NULL)
-        return PST_OK;
-    engine->peers = pst_calloc(PST_TAG_EXEC, (size_t)n * n, sizeof(void *));
-    if (engine->peers == NULL)
-        return pst_diag_nomem(diag, (size_t)n * n * sizeof(void *));
-    for (unsigned i = 0; i < n; i++)
-        for (unsigned k = 0; k < i; k++) {
-            struct pst_device_memory *a = &engine->devices[i].mem;
-            struct pst_device_memory *b = &engine->devices[k].mem;
-
-            if (!device->reaches(a, b) || !device->reaches(b, a))
-                continue;
-            engine->peers[i * n + k] = b;
-            engine->peers[k * n + i] = a;
-        }
-    for (unsigned i = 0; i < engine->grids.n; i++)
-        for (unsigned k = 0; k < n; k++)
-            pst_rank_set_peers(engine->counts[i].ranks[k],
-                               &engine->peers[(size_t)k * n]);
-    return PST_OK;
-}
-
 enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
                                        struct pst_diag *diag)
 {
@@ -272,7 +225,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
                 pst_rank_start(engine->counts[i].ranks[k], engine->transport,
                                &engine->devices[k], diag);
     }
-    return status == PST_OK ? connect_peers(engine, diag) : status;
+    return status;
 }
 
 /* --- settings for all counts ---------------------------------------------- */

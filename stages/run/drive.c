@@ -16,6 +16,7 @@
 #include "stages/run/claims.h"
 #include "stages/run/facts.h"
 #include "stages/run/lanes.h"
+#include "stages/run/peers.h"
 #include "stages/run/rank/step/agree.h"
 #include "stages/run/rank/step/stash.h"
 #include "stages/tune/choose.h"
@@ -246,6 +247,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (status == PST_OK)
         status = pst_engine_agree(engine, pst_engine_start_ranks(engine, diag),
                                   diag);
+    if (status == PST_OK)
+        status = pst_engine_connect(engine, diag);
     if (status != PST_OK) {
         pst_engine_free(engine);
         return status;
@@ -392,8 +395,12 @@ static enum pst_status fill_timed(void *ctx, uint64_t step, unsigned microbatch,
 static enum pst_status run_ranks(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
-    return engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
-                                 : drive_ranks(engine, diag);
+    const enum pst_status status = engine->lanes != NULL
+                                       ? pst_lanes_run(engine->lanes, diag)
+                                       : drive_ranks(engine, diag);
+
+    engine->has_failed |= status != PST_OK;
+    return status;
 }
 
 /* Runs the step up to the decision whether it is applied. */
@@ -416,6 +423,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     status = pst_engine_weigh(engine, step, diag);
     if (status == PST_OK)
         status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);
+    engine->has_failed |= status == PST_ERR_PEER;
     if (status != PST_OK)
         return status;
     if (engine->grid->options.scatter && !pst_engine_is_zero(engine)) {

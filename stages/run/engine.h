@@ -72,9 +72,15 @@ struct pst_engine {
      * numbers of microbatches share them; else NULL. */
     struct pst_rank_device *devices;
     struct pst_programs *programs;
-    /* n_local rows of n_local: the memories that each local rank reaches
-     * (struct pst_traffic); NULL: none. */
+    /* Rows of all ranks: the memories that each local rank reaches (struct
+     * pst_traffic); NULL: none. By rank, NULL with one process: foreign, what
+     * this process has opened of others; readers, who has opened its memory.
+     * no_peers: why it could not; "": it could. */
     const struct pst_device_memory **peers;
+    struct pst_device_memory *foreign;
+    bool *readers;
+    char no_peers[160];
+    bool has_failed; /* the engine can only be freed, and ranks may be lost */
     unsigned n_local, first; /* first: number, in the job, of ranks[0] */
 };
 

@@ -85,6 +85,11 @@ struct pst_recorded {
      */
     char why[256];
 };
+/* Returns the number of ranks with which a local rank exchanges messages from
+ * device to device. *ret_why: why a rank of another process of this host cannot
+ * be one of them, as far as this rank knows; "": nothing was refused. */
+unsigned pst_engine_peers(const struct pst_engine *engine, unsigned local,
+                          const char **ret_why);
 /* Returns what a local rank replays; all 0 if its device records nothing. */
 struct pst_recorded pst_engine_recorded(const struct pst_engine *engine,
                                         unsigned local);

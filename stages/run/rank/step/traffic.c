@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/step/traffic.h"
 
+#include <stddef.h>
+
+#define N_ANSWERS (PST_MSG_ANSWERS_LAST - PST_MSG_ANSWERS + 1)
+
 enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                                  struct pst_arena *heap, struct pst_diag *diag)
 {
+    if (n > N_ANSWERS)
+        return pst_diag_set(diag, PST_E_SCHEDULE_LIMITS,
+                            "too many messages: %u of rank %u", n, t->rank);
     t->active = pst_arena_calloc(heap, (size_t)n + 1, sizeof(*t->active));
-    return t->active != NULL
-               ? PST_OK
-               : pst_diag_nomem(diag, n * sizeof(struct pst_message *));
+    t->answers = pst_arena_calloc(heap, (size_t)n + 1, sizeof(*t->answers));
+    if (t->active == NULL || t->answers == NULL)
+        return pst_diag_nomem(diag, n * sizeof(struct pst_message *));
+    for (t->n_answers = 0; t->n_answers < n; t->n_answers++)
+        t->answers[t->n_answers] = t->n_answers;
+    return PST_OK;
 }
 
 /* Returns the memory of the peer if it copies the message's bytes from or to
@@ -75,26 +85,118 @@ static enum pst_status report_failure(const struct pst_traffic *t,
                           t->rank, m->send ? "to" : "from", m->peer, m->tag);
 }
 
+/* --- messages whose receiver copies the bytes ----------------------------- */
+
+/* Sets what is sent in place of the bytes, and expects the answer of another
+ * process. *ret_len: bytes of it that are sent. */
+static enum pst_status pass_place(struct pst_traffic *t, struct pst_message *m,
+                                  const struct pst_device_memory *peer,
+                                  size_t *ret_len)
+{
+    *ret_len = peer->foreign ? offsetof(struct pst_passing, taken)
+                             : sizeof(m->passing);
+    if (!m->send)
+        return PST_OK;
+    m->passing = (struct pst_passing){
+        .offset = (uint64_t)(m->data - t->mem->base), .len = m->len};
+    if (!peer->foreign) {
+        m->passing.taken = &m->taken;
+        atomic_store_explicit(&m->taken, false, memory_order_relaxed);
+        return PST_OK;
+    }
+    m->passing.answer = t->answers[--t->n_answers];
+    return t->transport->ops->irecv(t->transport, t->rank, m->peer,
+                                    PST_MSG_ANSWERS + (int)m->passing.answer,
+                                    &m->answer, sizeof(m->answer),
+                                    &m->answering);
+}
+
+/* Enqueues the copy of a message of which the place has arrived. What another
+ * process sent is checked. */
+static enum pst_status fetch_bytes(struct pst_traffic *t, struct pst_message *m,
+                                   const struct pst_device_memory *peer)
+{
+    const struct pst_passing *p = &m->passing;
+
+    if (p->len != m->len || p->offset > peer->size ||
+        p->len > peer->size - p->offset || p->answer >= N_ANSWERS)
+        return pst_diag_carry(
+            t->diag, PST_E_NET_MESSAGE, PST_ERR_PEER,
+            "rank %u: rank %u sent %llu bytes at %llu of its memory, which has "
+            "%zu, for a message of %zu (tag %d)",
+            t->rank, m->peer, (unsigned long long)p->len,
+            (unsigned long long)p->offset, peer->size, m->len, m->tag);
+    m->state = PST_MESSAGE_LANDS;
+    pst_device_fetch(t->mem, m->data, peer, peer->base + p->offset, m->len,
+                     &m->event);
+    return PST_AGAIN;
+}
+
+/* Tells the sender that its bytes were copied. */
+static enum pst_status release_sender(struct pst_traffic *t,
+                                      struct pst_message *m,
+                                      const struct pst_device_memory *peer)
+{
+    enum pst_status status;
+
+    if (!peer->foreign) {
+        atomic_store_explicit(m->passing.taken, true, memory_order_release);
+        return PST_OK;
+    }
+    m->state = PST_MESSAGE_ANSWERS;
+    m->answer = m->tag;
+    status =
+        t->transport->ops->isend(t->transport, t->rank, m->peer,
+                                 PST_MSG_ANSWERS + (int)m->passing.answer,
+                                 &m->answer, sizeof(m->answer), &m->answering);
+    return status == PST_OK ? PST_AGAIN : report_failure(t, m, status);
+}
+
+/* Returns PST_AGAIN until the receiver has copied the bytes; of a message that
+ * was received, until the answer was sent. */
+static enum pst_status await_answer(struct pst_traffic *t,
+                                    struct pst_message *m)
+{
+    enum pst_status status;
+
+    if (m->passing.taken != NULL)
+        return atomic_load_explicit(&m->taken, memory_order_acquire)
+                   ? PST_OK
+                   : PST_AGAIN;
+    status = t->transport->ops->test(t->transport, &m->answering);
+    if (status == PST_AGAIN)
+        return status;
+    if (status == PST_OK && m->answer != m->tag)
+        status = PST_ERR_PEER;
+    if (status != PST_OK)
+        return report_failure(t, m, status);
+    pst_signs_count_progress(t->signs);
+    if (m->send)
+        t->answers[t->n_answers++] = (uint32_t)m->passing.answer;
+    return PST_OK;
+}
+
+/* --- all messages --------------------------------------------------------- */
+
 /* Posts the message to the transport. */
 static enum pst_status start_message(struct pst_traffic *t,
                                      struct pst_message *m)
 {
     const struct pst_transport_ops *net = t->transport->ops;
     void *data = is_staged(t, m) ? pst_device_host(t->mem, m->data) : m->data;
+    const struct pst_device_memory *peer = find_peer(t, m);
     size_t len = m->len;
-    enum pst_status status;
+    enum pst_status status = PST_OK;
 
-    if (find_peer(t, m) != NULL) {
-        m->passing = (struct pst_passing){m->data, m->len, &m->taken};
-        atomic_store_explicit(&m->taken, false, memory_order_relaxed);
+    if (peer != NULL) {
+        status = pass_place(t, m, peer, &len);
         data = &m->passing;
-        len = sizeof(m->passing);
     }
     m->state = PST_MESSAGE_FLIES;
-    if (m->send)
+    if (status == PST_OK && m->send)
         status = net->isend(t->transport, t->rank, m->peer, m->tag, data, len,
                             &m->request);
-    else
+    else if (status == PST_OK)
         status = net->irecv(t->transport, t->rank, m->peer, m->tag, data, len,
                             &m->request);
     if (status != PST_OK)
@@ -146,16 +248,12 @@ static enum pst_status land_message(struct pst_traffic *t,
         m->state = PST_MESSAGE_GIVEN;
         return PST_AGAIN;
     }
-    if (peer == NULL && (m->send || !is_staged(t, m)))
-        return PST_OK;
-    if (peer != NULL && m->passing.len != m->len)
-        return report_failure(t, m, PST_ERR_PEER);
-    m->state = PST_MESSAGE_LANDS;
     if (peer != NULL)
-        pst_device_fetch(t->mem, m->data, peer, m->passing.data, m->len,
-                         &m->event);
-    else
-        pst_device_put(t->mem, m->data, m->len, &m->event);
+        return fetch_bytes(t, m, peer);
+    if (m->send || !is_staged(t, m))
+        return PST_OK;
+    m->state = PST_MESSAGE_LANDS;
+    pst_device_put(t->mem, m->data, m->len, &m->event);
     return PST_AGAIN;
 }
 
@@ -164,6 +262,7 @@ static enum pst_status land_message(struct pst_traffic *t,
 static enum pst_status test_message(struct pst_traffic *t,
                                     struct pst_message *m)
 {
+    const struct pst_device_memory *peer = find_peer(t, m);
     enum pst_status status = PST_OK;
 
     if (m->state == PST_MESSAGE_HELD) {
@@ -180,15 +279,13 @@ static enum pst_status test_message(struct pst_traffic *t,
         if (status != PST_AGAIN)
             return status;
     }
-    if (m->state == PST_MESSAGE_GIVEN)
-        return atomic_load_explicit(&m->taken, memory_order_acquire)
-                   ? PST_OK
-                   : PST_AGAIN;
+    if (m->state == PST_MESSAGE_GIVEN || m->state == PST_MESSAGE_ANSWERS)
+        return await_answer(t, m);
     /* The next message may be received into the host's copy, or the sender may
      * overwrite its memory, only after this. */
     status = t->mem->device->poll(t->mem, &m->event);
-    if (status == PST_OK && find_peer(t, m) != NULL)
-        atomic_store_explicit(m->passing.taken, true, memory_order_release);
+    if (status == PST_OK && peer != NULL)
+        return release_sender(t, m, peer);
     return status == PST_OK || status == PST_AGAIN
                ? status
                : report_failure(t, m, status);

@@ -5,10 +5,10 @@
  * Messages of a rank that are in flight. A message from a device's memory is
  * held until the kernels before it have run, and staged in the host's copy if
  * the transport cannot send from the device; received data is copied the other
- * way. To a rank of the same process whose device can read this one's memory,
- * only its address is sent: the receiver copies the bytes. Callers create their
- * messages when the rank starts; nothing is allocated in a step. The rank's own
- * thread.
+ * way. To a rank of the same host whose device can read this one's memory, only
+ * the place of the bytes is sent: the receiver copies them, and says so, to a
+ * rank of another process by an answer. Callers create their messages when the
+ * rank starts; nothing is allocated in a step. The rank's own thread.
  */
 #include "stages/base/arena.h"
 #include "stages/device/device.h"
@@ -17,11 +17,13 @@
 
 typedef enum pst_status (*pst_message_fn)(void *ctx);
 
-/* Content of a message that has no bytes, to a rank of the same process. */
+/* Content of a message that has no bytes, to a rank whose device copies them
+ * from the sender's memory. To another process the members up to `taken` are
+ * sent. */
 struct pst_passing {
-    const void *data; /* in the memory of the sender */
-    size_t len;
-    atomic_bool *taken; /* set when the receiver has copied the bytes */
+    uint64_t offset, len; /* bytes from the base of the sender's memory */
+    uint64_t answer;      /* the answer has the tag PST_MSG_ANSWERS + answer */
+    atomic_bool *taken;   /* set when the receiver has copied the bytes */
 };
 
 struct pst_message {
@@ -37,15 +39,19 @@ struct pst_message {
     struct pst_event event;
     /* HELD: a send that waits for the event; FLIES: posted to the transport;
      * LANDS: received, waits for the event; GIVEN: a send whose receiver has
-     * its address. */
+     * its place; ANSWERS: received, sends its answer. */
     enum {
         PST_MESSAGE_HELD,
         PST_MESSAGE_FLIES,
         PST_MESSAGE_LANDS,
-        PST_MESSAGE_GIVEN
+        PST_MESSAGE_GIVEN,
+        PST_MESSAGE_ANSWERS
     } state;
     struct pst_passing passing; /* that of the sender */
     atomic_bool taken;
+    /* To and from other processes: the answer, which has the message's tag. */
+    struct pst_request answering;
+    int32_t answer;
     /* decremented when the message is done; NULL: no action waits for it */
     unsigned *counter;
     pst_message_fn on_done; /* called when the counter reaches 0; may be NULL */
@@ -59,6 +65,9 @@ struct pst_traffic {
     struct pst_rank_signs *signs;
     struct pst_message **active; /* messages in flight */
     unsigned n_active;
+    /* Numbers of answers that no message waits for; a stack. */
+    uint32_t *answers;
+    unsigned n_answers;
     unsigned rank; /* this rank's number in the job */
     bool staged;   /* the transport cannot access mem */
     /* Memories of other ranks that are reached both ways, by rank; an entry, or
@@ -77,7 +86,7 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
 enum pst_status pst_traffic_post(struct pst_traffic *t,
                                  struct pst_message *m) PST_MUST_CHECK;
 /* True if a message waits for this device, or for a copy by its receiver: of
- * these a transport does not report the end. */
+ * these a transport of one process does not report the end. */
 bool pst_traffic_polls(const struct pst_traffic *t);
 /* Polls messages in flight; returns the first failure. */
 enum pst_status pst_traffic_poll(struct pst_traffic *t) PST_MUST_CHECK;
