@@ -439,12 +439,15 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
 /* Variables that are not options: tests and scripts in the source tree use
  * them. */
 static const char *const other_variables[] = {
-    "PENSTOCK_FAULT",       "PENSTOCK_FAULT_ONCE",    "PENSTOCK_FAULT_RANK",
-    "PENSTOCK_TEST_CUDA",   "PENSTOCK_FAULT_BIT",     "PENSTOCK_SHADOW",
-    "PENSTOCK_SHADOW_LAG",  "PENSTOCK_PYTHON",        "PENSTOCK_MESON",
-    "PENSTOCK_OLDER",       "PENSTOCK_LIBCUDA",       "PENSTOCK_TEST_CUDA_MIB",
-    "PENSTOCK_LIBCUBLASLT", "PENSTOCK_TEST_CUBLASLT", "PENSTOCK_TEST_CUDA_OPEN",
-    "PENSTOCK_GATE"};
+    "PENSTOCK_FAULT",          "PENSTOCK_FAULT_ONCE",
+    "PENSTOCK_FAULT_RANK",     "PENSTOCK_TEST_CUDA",
+    "PENSTOCK_FAULT_BIT",      "PENSTOCK_SHADOW",
+    "PENSTOCK_SHADOW_LAG",     "PENSTOCK_PYTHON",
+    "PENSTOCK_MESON",          "PENSTOCK_OLDER",
+    "PENSTOCK_LIBCUDA",        "PENSTOCK_TEST_CUDA_MIB",
+    "PENSTOCK_LIBCUBLASLT",    "PENSTOCK_TEST_CUBLASLT",
+    "PENSTOCK_TEST_CUDA_OPEN", "PENSTOCK_CUDA_IPC",
+    "PENSTOCK_TEST_CUDA_LOST", "PENSTOCK_GATE"};
 
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx)
 {

@@ -69,6 +69,10 @@
       "of_rank= stages= arena= params= grads= optim= buffers= gathered= "      \
       "prepared= stash= messages= workspace= outputs=; bytes that are "        \
       "reserved")                                                              \
+    X(PEERS, "peers", "info",                                                  \
+      "of_rank= direct= of= why=; ranks with which a rank exchanges messages " \
+      "from device to device, of all others; why: what a rank of another "     \
+      "process was refused")                                                   \
     X(HOSTED, "hosted", "warn",                                                \
       "of_rank= device= calls= bytes= text=; calls of a microbatch that run "  \
       "on the host, since the device has no kernel for them, and bytes that "  \

@@ -360,6 +360,29 @@ static void emit_hosted(struct pstd_session *s)
     }
 }
 
+/* Reports how messages of each local rank travel, if its memory is not the
+ * host's. */
+static void emit_peers(struct pstd_session *s)
+{
+    struct pstd_executor *w = s->w;
+    const unsigned n = w->ranks;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine) && n > 1; i++) {
+        struct pstd_note note;
+        const char *why;
+
+        if (w->device->space == PST_SPACE_HOST)
+            continue;
+        pstd_note_init(&note, PSTD_EVENT_PEERS);
+        pstd_note_int(&note, "of_rank", w->size == 1 ? i : w->rank);
+        pstd_note_int(&note, "direct", pst_engine_peers(w->engine, i, &why));
+        pstd_note_int(&note, "of", n - 1);
+        if (why[0] != '\0')
+            pstd_note_text(&note, "why", why);
+        pstd_mailbox_post(w->mailbox, &note, true);
+    }
+}
+
 /* Adds the options that the run was given. */
 static void add_options(const struct pstd_session *s, struct pstd_note *note)
 {
@@ -511,6 +534,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK) {
         emit_memory(s);
         emit_hosted(s);
+        emit_peers(s);
     }
     return status;
 }

@@ -62,8 +62,8 @@ static void check_peers(struct pstctl_doctor *d, unsigned number)
         direct += driver->can_access(&can, a, b) == 0 && can != 0;
     }
     pstctl_add_finding(d, PSTCTL_NOTE,
-                       "with --transport self such ranks send nothing through "
-                       "the host",
+                       "ranks of one process, or of several by CUDA IPC, send "
+                       "nothing through the host then",
                        "of %u pairs of GPUs, one reads the other's memory in "
                        "%u",
                        pairs, direct);
