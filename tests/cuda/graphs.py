@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares for gpu.py: steps replayed as CUDA graphs with steps whose kernels
-are launched one by one, and ranks on several GPUs with ranks on one."""
+are launched one by one, ranks on several GPUs with ranks on one, and processes with
+CUDA IPC with processes without it."""
 import os
 import re
 import shutil
@@ -29,8 +30,10 @@ def models(job):
     return ret
 
 
-def run(job, model, data, ranks, m, *more, device="cuda", transport="self"):
-    """Returns the result of a run, its dump, and the log's lines `graphs`."""
+def run(job, model, data, ranks, m, *more, device="cuda", transport="self",
+        event="graphs"):
+    """Returns the result of a run, its dump, and the log's lines of an
+    event."""
     dump, log = f"{job.work}/graphs.st", f"{job.work}/graphs-log"
     shutil.rmtree(log, ignore_errors=True)
     said = job.run(model, data, device, ranks, m, STEPS, "--dump", dump,
@@ -39,7 +42,7 @@ def run(job, model, data, ranks, m, *more, device="cuda", transport="self"):
     lines = []
     for name in sorted(x for x in os.listdir(log) if x.endswith(".log")):
         with open(f"{log}/{name}", encoding="utf-8") as file:
-            lines += [x for x in file if " event=graphs " in x]
+            lines += [x for x in file if f" event={event} " in x]
     with open(dump, "rb") as file:
         return said, file.read(), lines
 
@@ -74,6 +77,29 @@ def graphs(job):
         job.row(f"{name}: runs with the same bits, graphs on and off",
                 f"{same} of {len(results)}", wanted=f"{len(results)}",
                 failed=same < len(results))
+
+
+def ipc(job):
+    """Adds rows for two processes on one GPU, whose messages pass through the
+    host or not."""
+    for name, model, data, m in models(job):
+        results = {}
+        for refused in "0", "1":
+            job.env["PENSTOCK_CUDA_IPC"] = refused
+            said, dump, lines = run(job, model, data, 2, m, "--stages", 2,
+                                    device="cuda:0", transport="mpi",
+                                    event="peers")
+            results[refused] = said["step_s"], dump, total(lines, "direct")
+            why = [x.split(" why=")[1].strip() for x in lines if " why=" in x]
+        del job.env["PENSTOCK_CUDA_IPC"]
+        (a, want, none), (b, dump, direct) = results["0"], results["1"]
+        failed = dump != want or none != 0 or direct != 2
+        job.row(f"{name} f32: 2 processes on one GPU, CUDA IPC; without: "
+                f"{speed.ms(a)}", speed.ms(b), "", f"{b / a:.3f}",
+                "" if job.tiny else "at most 1.00",
+                f"{'same bits' if dump == want else 'OTHER BITS'}; "
+                f"{direct:.0f} of 2 ranks use it; " + "; ".join(why),
+                failed=failed)
 
 
 def count_gpus(job):

@@ -15,7 +15,7 @@ import tempfile
 
 PROGRAMS = ["daemon/penstock", "daemon/penstockd", "tests/cuda/time-kernels",
             "tests/ops/test-ops-kernels"]
-PARTS = "doctor,kernels,bytegpt,gpt-25m,graphs,several,bf16"
+PARTS = "doctor,kernels,bytegpt,gpt-25m,graphs,several,ipc,bf16"
 ATTENTION = ("input %q: F[1, 2, 16, 8]; %r = "
              "aten.scaled_dot_product_attention.default(%q, %q, %q, None, "
              "0.0, True)")
@@ -67,6 +67,8 @@ def main():
         assert "no PyTorch" in rows["gpt-25m"][0]["note"], rows
         assert rows["bytegpt"][1]["penstock"] == "6 of 6", rows
         assert rows["graphs"][1]["penstock"] == "4 of 4", rows
+        assert rows["ipc"][0]["note"].startswith(
+            "same bits; 2 of 2 ranks"), rows
         assert [x["note"] for x in rows["several"]] == ["same bits"] * 3, rows
         bf16 = rows["bf16"][0]
         assert bf16["penstock"] == (
