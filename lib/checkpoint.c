@@ -199,12 +199,13 @@ int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error)
 {
     char bad[PST_CHECKPOINT_REASON] = "";
-    struct pst_save_note note = {.course = session->course, .ret_bad = bad};
+    struct pst_save_note note = {.ret_bad = bad};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
+    note.course = session->course;
     note.changes = session->changes;
     note.options = session->run_options;
     status = pst_transport_agree(session->transport,

@@ -218,14 +218,21 @@ def _call(name, *words):
                               (error.id, error.text, error.remedy)))
 
 
+def _text(value):
+    """Encodes a text, which ends for the library at the first NUL."""
+    text = str(value).encode()
+    if b"\0" in text:
+        raise ValueError(f"there is a NUL in {value!r}")
+    return text
+
+
 def _set_options(config, options):
     rows = []
     for name, value in options.items():
         for one in value if isinstance(value, (list, tuple)) else [value]:
             if one is not None and one is not False:
-                rows.append(_Option(name.replace("_", "-").encode(),
-                                    b"yes" if one is True else
-                                    str(one).encode()))
+                rows.append(_Option(_text(name.replace("_", "-")),
+                                    b"yes" if one is True else _text(one)))
     config.options = (_Option * (len(rows) + 1))(*rows)
     config.n_options = len(rows)
 

@@ -44,7 +44,7 @@ class Model(_Closes):
         self._config = _OpenConfig()
         _set_options(self._config, options)
         _set_message(self._config, message)
-        _call("open", str(path).encode(), ctypes.byref(self._config),
+        _call("open", _text(path), ctypes.byref(self._config),
               ctypes.byref(self._handle))
         self.inputs, self.outputs, self.parameters, self.buffers = \
             _infos("", self._handle)
@@ -196,7 +196,7 @@ class Session(_Closes):
         """Copies the gradient of a parameter in the last step of training to
         the array `out`, or to a new Tensor, and returns it."""
         return _write(self._named(name), out, lambda tensor: _call(
-            "gradient", self._handle, name.encode(), tensor))
+            "gradient", self._handle, _text(name), tensor))
 
     def input_gradient(self, index, out=None):
         """Copies the gradient of an input in the last train_step(), one that
@@ -211,7 +211,7 @@ class Session(_Closes):
         """Sets the gradient of a parameter between forward_backward() and
         update(), or adds to it."""
         with _Arrays([(array, self._named(name))]) as (tensors, _):
-            _call("set_gradient", self._handle, name.encode(), tensors[0],
+            _call("set_gradient", self._handle, _text(name), tensors[0],
                   int(add))
 
     def _named(self, name):
@@ -224,7 +224,7 @@ class Session(_Closes):
         """Copies a parameter or buffer to the array `out`, or to a new
         Tensor, and returns it."""
         return _write(self._named(name), out, lambda tensor: _call(
-            "get", self._handle, name.encode(), tensor))
+            "get", self._handle, _text(name), tensor))
 
     def view(self, which):
         """Returns a parameter or buffer by its name, or an output of the last
@@ -246,25 +246,25 @@ class Session(_Closes):
     def set(self, name, array):
         """Sets a parameter or buffer."""
         with _Arrays([(array, self._named(name))]) as (tensors, _):
-            _call("set", self._handle, name.encode(), tensors[0])
+            _call("set", self._handle, _text(name), tensors[0])
 
     def swap(self, module, path, **options):
         """Replaces a module of the model by another one, in a file. Options:
         at_call, aliases, state."""
         given = _SessionConfig()
         _set_options(given, options)
-        _call("swap", self._handle, module.encode(), str(path).encode(),
+        _call("swap", self._handle, _text(module), _text(path),
               given.options, given.n_options)
         self._describe()
 
     def save(self, folder):
         """Writes a checkpoint."""
-        _call("save", self._handle, str(folder).encode())
+        _call("save", self._handle, _text(folder))
 
     def load(self, folder):
         """Loads a checkpoint. Returns the number of its finished steps."""
         step = ctypes.c_uint64()
-        _call("load", self._handle, str(folder).encode(), ctypes.byref(step))
+        _call("load", self._handle, _text(folder), ctypes.byref(step))
         return step.value
 
     @property

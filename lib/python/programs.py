@@ -34,7 +34,7 @@ class Program(_Closes):
             if id(array) not in arrays:
                 arrays[id(array)] = _Array(array, _any(name), False)
             one = self._arrays[name] = arrays[id(array)]
-            row.name, row.tensor = name.encode(), one.pointer
+            row.name, row.tensor = _text(name), one.pointer
             flags[i] = bool(one.readonly)
             if name in (storages or {}):
                 whole = _Array(storages[name], _any(name), False)
@@ -52,11 +52,11 @@ class Program(_Closes):
     def operand(self, name):
         """Returns an operand after the last call, which may have changed its
         geometry; None: set_() has moved it to new memory."""
-        return self._result("result_operand", name.encode())
+        return self._result("result_operand", _text(name))
 
     def gradient(self, name):
         """Returns the gradient of a leaf in the last call."""
-        return self._result("result_gradient", name.encode())
+        return self._result("result_gradient", _text(name))
 
     def _result(self, call, *words):
         result = _Result()

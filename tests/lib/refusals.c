@@ -267,6 +267,8 @@ static void bad_states(penstock_session *s, const char *folder)
     h.tensor.shape = shape;
     held_fini(&h);
     refused_argument(penstock_save(s, NULL, &error));
+    refused_argument(penstock_save(NULL, folder, &error));
+    refused_argument(penstock_load(NULL, folder, NULL, &error));
     refused_argument(penstock_load(s, "", NULL, &error));
     refused(penstock_load(s, folder, NULL, &error), PENSTOCK_ERR_NOT_FOUND,
             "checkpoint.none");

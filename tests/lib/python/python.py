@@ -486,8 +486,21 @@ def refusals(penstock, model, session, given):
     session.close()
     assert fails(penstock.Error, model.session, data="x").id == \
         "library.option"
-    assert fails(penstock.Error, session.forward,
-                 *given).id == "library.argument"
+    for call, words in ((session.forward, given), (session.save, ["x"]),
+                        (session.load, ["x"]), (session.swap, ["x", "x"])):
+        assert fails(penstock.Error, call, *words).id == "library.argument"
+
+
+def nul(penstock, session, path, folder):
+    """A text with a NUL is refused, and not cut there."""
+    for call, words in ((session.save, [os.path.join(folder, "nul\0x")]),
+                        (session.load, [os.path.join(folder, "nul\0x")]),
+                        (session.swap, ["", path + "\0x"]),
+                        (session.swap, ["\0x", path]),
+                        (penstock.Model, [path + "\0x"])):
+        fails(ValueError, call, *words)
+    fails(ValueError, penstock.Model, path, stages="2\0x")
+    assert not os.path.exists(os.path.join(folder, "nul"))
 
 
 def main():
@@ -532,6 +545,7 @@ def main():
         views(penstock, session, given)
         goes_back(penstock, path, given, folder)
         two_folders(penstock, path, given, folder)
+        nul(penstock, session, path, folder)
         refusals(penstock, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)
