@@ -118,6 +118,20 @@ struct pst_loss_scaler pst_loss_scaler_begin(const struct pst_loss_scale *of)
     return (struct pst_loss_scaler){.scale = is_on ? of->init : 1};
 }
 
+struct pst_loss_scaler pst_loss_scaler_resume(
+    const struct pst_loss_scale *of, const struct pst_loss_scaler *saved)
+{
+    struct pst_loss_scaler s = *saved;
+
+    if (of->kind != PST_LOSS_SCALE_DYNAMIC || saved->scale <= 0)
+        return pst_loss_scaler_begin(of);
+    if (s.scale < of->least) {
+        s.scale = of->least;
+        s.good = 0;
+    }
+    return s;
+}
+
 bool pst_loss_scaler_can_halve(const struct pst_loss_scale *of,
                                const struct pst_loss_scaler *s)
 {

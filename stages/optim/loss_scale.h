@@ -46,6 +46,10 @@ enum pst_status pst_loss_scale_read(const char *text,
 bool pst_loss_scale_is_valid(double scale);
 /* Returns the state before the first step. */
 struct pst_loss_scaler pst_loss_scaler_begin(const struct pst_loss_scale *of);
+/* Returns the state of a run that is resumed: the saved one, raised to the
+ * smallest scale. saved->scale 0: the checkpoint has none. */
+struct pst_loss_scaler pst_loss_scaler_resume(
+    const struct pst_loss_scale *of, const struct pst_loss_scaler *saved);
 /* True if gradients that are not finite can be due to the scale: it can be
  * halved. */
 bool pst_loss_scaler_can_halve(const struct pst_loss_scale *of,

@@ -103,6 +103,30 @@ static void keeps_to_minimum(void **unused)
     assert_true(s.scale == 1 && !pst_loss_scaler_can_halve(&of, &s));
 }
 
+/* A resume takes the saved state, but no scale below its own minimum. */
+static void resumes_above_minimum(void **unused)
+{
+    const struct pst_loss_scaler saved = {32768, 5, 9}, none = {0};
+    struct pst_loss_scale of;
+    struct pst_loss_scaler s;
+    struct pst_diag diag;
+
+    (void)unused;
+    pst_diag_init(&diag);
+    assert_ok(pst_loss_scale_read("min=65536", &of, &diag), &diag);
+    s = pst_loss_scaler_resume(&of, &saved);
+    assert_true(s.scale == 65536 && s.good == 0 && s.overflows == 9);
+    assert_false(pst_loss_scaler_can_halve(&of, &s));
+    s = pst_loss_scaler_resume(&of, &none);
+    assert_true(s.scale == 65536 && s.good == 0 && s.overflows == 0);
+    assert_ok(pst_loss_scale_read("min=32768", &of, &diag), &diag);
+    s = pst_loss_scaler_resume(&of, &saved);
+    assert_true(s.scale == 32768 && s.good == 5 && s.overflows == 9);
+    assert_ok(pst_loss_scale_read("1024", &of, &diag), &diag);
+    s = pst_loss_scaler_resume(&of, &saved);
+    assert_true(s.scale == 1024 && s.good == 0 && s.overflows == 0);
+}
+
 static void refuses_texts(void **unused)
 {
     static const char *const texts[] = {
@@ -149,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_pytorch),
         cmocka_unit_test(keeps_to_minimum),
+        cmocka_unit_test(resumes_above_minimum),
         cmocka_unit_test(refuses_texts),
     };
 

@@ -262,13 +262,12 @@ static void describe_other(const struct loader *l, struct pst_str *out)
 static void read_counts(struct pst_engine *engine, const struct loader *l)
 {
     const struct pst_checkpoint *ckpt = l->ckpt;
+    const struct pst_loss_scaler saved = {
+        ckpt->info.loss_scale, ckpt->info.good, ckpt->info.overflows};
 
     engine->updates = ckpt->info.updates;
-    engine->scaler = pst_loss_scaler_begin(&engine->grid->options.loss_scale);
-    if (engine->grid->options.loss_scale.kind == PST_LOSS_SCALE_DYNAMIC &&
-        ckpt->info.loss_scale > 0)
-        engine->scaler = (struct pst_loss_scaler){
-            ckpt->info.loss_scale, ckpt->info.good, ckpt->info.overflows};
+    engine->scaler =
+        pst_loss_scaler_resume(&engine->grid->options.loss_scale, &saved);
     for (size_t i = 0; i < engine->grid->plan->params.n; i++)
         engine->since[i] = ckpt->info.counts_updates
                                ? 0

@@ -132,6 +132,12 @@ def check_restarts(b):
     b.run("f16-2", *words, "--checkpoint", "part4", "--resume", steps=STEPS +
           1, scale="none")
     assert not b.events(f"log{b.n}", "step_overflow", "rank-0")
+    # A resume raises the scale to its minimum.
+    b.run("f16-2", *words, "--checkpoint", "part4", "--resume", steps=STEPS +
+          2, scale="init=64,growth-interval=9")
+    b.run("f16-2", *words, "--checkpoint", "part4", "--resume", steps=STEPS +
+          3, scale="init=1024,min=1024")
+    assert [x[1] for x in b.course()] == ["1024"], b.course()
 
 
 def check_f32(b):
