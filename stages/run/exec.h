@@ -320,8 +320,9 @@ struct pst_load_choice {
 
 /* COLLECTIVE. Loads a checkpoint of the same model (run/state/match.h). *ret:
  * its manifest (on rank 0; step, changes and place on all ranks);
- * *ret_fallback: true if it is from the fallback folder (may be NULL). Errors:
- * those of pst_checkpoint_open. */
+ * *ret_fallback: true if it is from the fallback folder (may be NULL). If a job
+ * removes the newest one at the same time, the next one is taken. Errors: those
+ * of pst_checkpoint_open. */
 enum pst_status pst_engine_load(struct pst_engine *engine,
                                 const struct pst_load_choice *choice,
                                 struct pst_checkpoint_info *ret,

@@ -173,6 +173,9 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
                                     struct pst_checkpoint **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_checkpoint_close(struct pst_checkpoint *ckpt);
+/* True if the step is absent, or the leftovers of an unfinished save or of a
+ * removal. */
+bool pst_checkpoint_is_rest(const char *dir, uint64_t step);
 /* If path is the directory of one step, sets *ret_dir to the checkpoint
  * directory that contains it (free with pst_free); otherwise sets it to NULL.
  */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #define MAX_LOOKS 20 /* at a folder whose checkpoints disappear */
+#define MIN_LOOKS 3  /* at a folder before it is said to have none */
 
 void pst_checkpoint_close(struct pst_checkpoint *ckpt)
 {
@@ -320,7 +321,9 @@ out:
     return status;
 }
 
-/* A job may save and remove checkpoints at the same time. */
+/* A job may save and remove checkpoints at the same time. A list may then lack
+ * all of them: it misses one that is saved meanwhile, and an older one is
+ * removed before its turn. */
 static enum pst_status open_latest(const struct pst_checkpoint_query *query,
                                    struct pst_checkpoint **ret,
                                    struct pst_diag *diag)
@@ -329,7 +332,7 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
         bool gone = false;
         const enum pst_status status = open_listed(query, ret, &gone, diag);
 
-        if (!gone)
+        if (!gone && (status != PST_ERR_NOT_FOUND || k + 1 >= MIN_LOOKS))
             return status;
     }
     return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,

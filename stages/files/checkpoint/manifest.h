@@ -89,8 +89,6 @@ enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
-/* True if the step is absent, or the leftovers of an unfinished save. */
-bool pst_checkpoint_is_rest(const char *dir, uint64_t step);
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step);
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
 /* Opens one step, good or bad (checkpoint_open.c). */

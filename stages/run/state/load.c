@@ -10,7 +10,8 @@
 #include "stages/run/state/entries.h"
 #include "stages/run/state/match.h"
 
-#define LISTED 8 /* maximum number of names in a message */
+#define LISTED    8  /* maximum number of names in a message */
+#define MAX_LOADS 20 /* tries in a folder whose checkpoints disappear */
 
 struct loader {
     const struct pst_checkpoint *ckpt;
@@ -426,17 +427,41 @@ static enum pst_status find_newest(const struct pst_load_choice *choice,
     return status;
 }
 
-enum pst_status pst_engine_load(struct pst_engine *engine,
-                                const struct pst_load_choice *choice,
-                                struct pst_checkpoint_info *ret,
-                                bool *ret_fallback, struct pst_diag *diag)
+/* COLLECTIVE. True, on all ranks, if the newest checkpoint could not be loaded
+ * because a job has removed it after rank 0 had found it. Only rank 0 looks: to
+ * another rank it may be absent because the folder is not shared. */
+static bool was_removed(const struct pst_engine *engine,
+                        const struct pst_load_choice *choice,
+                        const struct found *found, enum pst_status status)
+{
+    struct pst_diag ignored;
+    uint32_t gone = 0;
+
+    if (choice->step != PST_CHECKPOINT_LATEST ||
+        (status != PST_ERR_INPUT && status != PST_ERR_IO &&
+         status != PST_ERR_NOT_FOUND))
+        return false;
+    if (pst_engine_is_zero(engine))
+        gone = pst_checkpoint_is_rest(
+            found->fallback ? choice->fallback : choice->dir, found->step);
+    return pst_engine_broadcast(engine->transport, &gone, sizeof(gone), NULL,
+                                NULL, &ignored) == PST_OK &&
+           gone != 0;
+}
+
+/* COLLECTIVE. Finds a checkpoint and loads it. *ret_gone: see was_removed. */
+static enum pst_status load_found(struct pst_engine *engine,
+                                  const struct pst_load_choice *choice,
+                                  struct pst_checkpoint_info *ret,
+                                  bool *ret_fallback, bool *ret_gone,
+                                  struct pst_diag *diag)
 {
     struct pst_checkpoint_info info = {0};
     struct found found = {0};
     enum pst_status status = PST_OK;
     bool fallback = false;
 
-    engine->changes++;
+    *ret_gone = false;
     /* Rank 0 finds the checkpoint and verifies every byte of it. All ranks load
      * that one. */
     if (pst_engine_is_zero(engine)) {
@@ -456,8 +481,10 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
             load_step(engine, found.fallback ? choice->fallback : choice->dir,
                       found.step, choice, diag);
     status = pst_engine_agree(engine, status, diag);
-    if (status != PST_OK)
+    if (status != PST_OK) {
+        *ret_gone = was_removed(engine, choice, &found, status);
         return status;
+    }
     info.step = found.step;
     info.changes = found.changes;
     info.place = found.place;
@@ -465,4 +492,22 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     if (ret_fallback != NULL)
         *ret_fallback = found.fallback;
     return PST_OK;
+}
+
+enum pst_status pst_engine_load(struct pst_engine *engine,
+                                const struct pst_load_choice *choice,
+                                struct pst_checkpoint_info *ret,
+                                bool *ret_fallback, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    bool gone = true;
+
+    engine->changes++;
+    for (unsigned k = 0; k < MAX_LOADS && gone; k++) {
+        /* A try that failed may have described its checkpoint. */
+        if (k > 0 && choice->differs != NULL)
+            pst_str_fini(choice->differs);
+        status = load_found(engine, choice, ret, ret_fallback, &gone, diag);
+    }
+    return status;
 }

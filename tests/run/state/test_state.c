@@ -2,6 +2,7 @@
 /* Tests checkpoints of engines, and dump files, on transport self. */
 #include "tests/run/net.h"
 
+#include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
 #include "stages/optim/rows.h"
 
@@ -380,6 +381,66 @@ static void cleans_up_after_failed_saves(void **state)
     job_fini(&job);
 }
 
+/* Removes the newest checkpoint of the folder ctx, as a job with --keep 1 may,
+ * after it was found and before it is loaded. */
+static void remove_found(void *ctx, const char *dir, uint64_t step,
+                         const char *text)
+{
+    struct pst_str path = {0};
+
+    (void)dir;
+    (void)step;
+    (void)text;
+    pst_str_addf(&path, "%s/step-00000002", (const char *)ctx);
+    assert_int_equal(pst_remove_tree(pst_str_text(&path), NULL), PST_OK);
+    pst_str_fini(&path);
+}
+
+/* A checkpoint that a job removes meanwhile is no error: the next one is
+ * loaded. The second folder, which is read after the first one, has only a bad
+ * checkpoint; when it is reported, that of the first folder is removed. */
+static void loads_while_a_job_removes(void **state)
+{
+    char dir[256], second[256];
+    struct pst_load_choice choice = {.dir = dir,
+                                     .fallback = second,
+                                     .step = PST_CHECKPOINT_LATEST,
+                                     .skipped = remove_found,
+                                     .ctx = dir};
+    struct pst_checkpoint_info info;
+    bool fallback = true;
+    struct job job;
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s/busy", folder);
+    snprintf(second, sizeof(second), "%s/busy-second", folder);
+    job_init(&job, 2, 2, "adamw");
+    assert_ok(pst_engine_save(job.engine, second, 1, 0, NULL, &job.net.diag),
+              &job.net.diag);
+    assert_ok(
+        pst_checkpoint_record_reason(second, 1, true, "nan", &job.net.diag),
+        &job.net.diag);
+    for (uint64_t step = 1; step <= 2; step++)
+        assert_ok(
+            pst_engine_save(job.engine, dir, step, 0, NULL, &job.net.diag),
+            &job.net.diag);
+    assert_ok(
+        pst_engine_load(job.engine, &choice, &info, &fallback, &job.net.diag),
+        &job.net.diag);
+    assert_int_equal(info.step, 1);
+    assert_false(fallback);
+    /* A step that the caller has chosen is not replaced. */
+    assert_ok(pst_engine_save(job.engine, dir, 2, 0, NULL, &job.net.diag),
+              &job.net.diag);
+    choice.step = 2;
+    choice.fallback = NULL;
+    remove_found(dir, dir, 2, "");
+    assert_int_equal(
+        pst_engine_load(job.engine, &choice, &info, NULL, &job.net.diag),
+        PST_ERR_NOT_FOUND);
+    job_fini(&job);
+}
+
 /* The file has the dump's tensors with their names. */
 static void writes_dumps(void **state)
 {
@@ -428,6 +489,7 @@ int main(void)
         cmocka_unit_test(refuses_foreign_checkpoints),
         cmocka_unit_test(refuses_another_run),
         cmocka_unit_test(cleans_up_after_failed_saves),
+        cmocka_unit_test(loads_while_a_job_removes),
         cmocka_unit_test(writes_dumps),
     };
 
