@@ -469,7 +469,9 @@ int penstock_set(penstock_session *session, const char *name,
 /* COLLECTIVE. Writes a checkpoint to the folder, which all ranks see, as
  * `penstock run --checkpoint` does: parameters, buffers, optimizer, number of
  * finished steps, and the options of the run that was loaded, so that a resume
- * of it keeps the values of `penstock set`. The folder is made if it is
+ * of it keeps the values of `penstock set`. The position in the data of that
+ * run is kept until the session makes a step; after that it is unknown, which
+ * the resume reports. The folder is made if it is
  * missing, and belongs to the session from then on. A folder with checkpoints
  * of another run is refused, unless it is the one that penstock_load has read
  * last, and so is one in which another program has made later checkpoints

@@ -195,6 +195,18 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
     return status == PST_OK ? record_seen(s, folder, 0, diag) : status;
 }
 
+/* The rows of steps that the session has made are the caller's: after them the
+ * position in the data of the run is unknown, which the checkpoint records. */
+static void note_place(const penstock_session *s, struct pst_save_note *note)
+{
+    if (s->step == s->placed)
+        note->place = s->place;
+    else if (strstr(s->run_options, PST_CHECKPOINT_DATA_UNTIL "=") == NULL)
+        (void)snprintf(note->more, sizeof(note->more),
+                       PST_CHECKPOINT_DATA_UNTIL "=%llu\n",
+                       (unsigned long long)s->placed);
+}
+
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error)
 {
@@ -208,6 +220,7 @@ int penstock_save(penstock_session *session, const char *folder,
     note.course = session->course;
     note.changes = session->changes;
     note.options = session->run_options;
+    note_place(session, &note);
     status = pst_transport_agree(session->transport,
                                  ensure_claim(session, folder, &diag), &diag);
     if (status == PST_OK)
@@ -289,6 +302,8 @@ int penstock_load(penstock_session *session, const char *folder,
         session->step = info.step;
         session->changes = info.changes;
         session->course = info.course;
+        session->place = info.place;
+        session->placed = info.step;
         if (ret_step != NULL)
             *ret_step = info.step;
     }

@@ -331,6 +331,28 @@ static void compare_places(struct pstd_session *s,
     pst_str_fini(&next);
 }
 
+/* Reports that a program has made steps with rows of its own, so that the data
+ * continues as if this run had made them. */
+static void report_lost_place(struct pstd_session *s,
+                              const struct pst_checkpoint_info *info)
+{
+    const char line[] = PST_CHECKPOINT_DATA_UNTIL "=";
+    char step[MAX_VALUE + 1], before[2 * MAX_VALUE];
+    struct pst_str next = {0};
+
+    if (info->place.known || !pstd_session_place(s).known ||
+        !find_line(info->options, line, sizeof(line) - 2, step))
+        return;
+    (void)snprintf(before, sizeof(before),
+                   "unknown (a program made the steps after step %s, with rows "
+                   "of its own)",
+                   step);
+    pst_data_rows(s->data, s->step, 0, &next);
+    emit_change(s, "position in the data", before, pst_str_text(&next),
+                ", as if this run had made all steps");
+    pst_str_fini(&next);
+}
+
 /* Settings that only the checkpoint or only this run has, for instance because
  * another version has saved it, are not compared. */
 void pstd_course_compare(struct pstd_session *s,
@@ -339,6 +361,7 @@ void pstd_course_compare(struct pstd_session *s,
     const char *at = pst_str_text(&s->course), *before = info->options;
 
     compare_places(s, &info->place);
+    report_lost_place(s, info);
     while (*at != '\0') {
         const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
         char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[80];

@@ -45,6 +45,10 @@ struct pst_checkpoint_shard {
 #define PST_CHECKPOINT_REASON  640
 #define PST_CHECKPOINT_OPTIONS 16384
 
+/* In pst_checkpoint_info.options: the last step for which the position in the
+ * data is known; a program has made the steps after it with rows of its own. */
+#define PST_CHECKPOINT_DATA_UNTIL "data known until step"
+
 struct pst_checkpoint_info {
     uint64_t step; /* finished steps, including skipped ones */
     uint64_t seed;
