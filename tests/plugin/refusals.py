@@ -10,6 +10,7 @@ ours-FAULT.so.
 import json
 import os
 import shutil
+import struct
 import sys
 import tempfile
 
@@ -58,6 +59,31 @@ def expect_words(what, text, error, *words):
     for word in (f"[{error}]", *words):
         if word not in text:
             raise SystemExit(f"{what}: {word} is not in\n{text}")
+
+
+def truncated(b, whole, refused):
+    """A plugin that was copied in part, or whose header is damaged: loading its
+    pages would end the process by SIGBUS."""
+    with open(whole, "rb") as given:
+        elf = given.read()
+    phoff, shoff = struct.unpack_from("<QQ", elf, 32)
+    types = [struct.unpack_from("<I", elf, phoff + 56 * i)[0]
+             for i in range(struct.unpack_from("<H", elf, 56)[0])]
+    load = phoff + 56 * types.index(1)
+    sizes = [3000, 70, phoff + 60, len(elf) // 2, shoff, len(elf) - 1]
+    damaged = [("cut", elf[:n]) for n in sizes]
+    for name, at, value in (
+            ("p_offset", load + 8, 1 << 40), ("p_filesz", load + 32, 1 << 40),
+            ("overflow", load + 32, (1 << 64) - 1), ("e_phoff", 32, 1 << 40),
+            ("e_phoff overflow", 32, (1 << 64) - 8)):
+        damaged.append((name, elf[:at] + struct.pack("<Q", value) +
+                        elf[at + 8:]))
+    for name, content in damaged:
+        with open(b.at("cut.so"), "wb") as cut:
+            cut.write(content)
+        refused(f"{name}, {len(content)} bytes", "plugin.file",
+                ["cut.so", "truncated", f"has {len(content)} bytes"], "ops",
+                "--plugin", b.at("cut.so"))
 
 
 def main():
@@ -109,6 +135,7 @@ def main():
                 b.at("none.so"))
         refused("no symbol", "plugin.file", ["penstock_plugin"], "ops",
                 "--plugin", file("nothing"))
+        truncated(b, file(), refused)
         # The same file twice, also under another name, is fine.
         shutil.copy(file(), b.at("copy.so"))
         b.call("ops", "ours", "--plugin", file(), "--plugin", b.at("copy.so"))

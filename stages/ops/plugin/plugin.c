@@ -9,6 +9,7 @@
 #include "stages/base/host/fs.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/plugin/check_rows.h"
+#include "stages/ops/plugin/elf.h"
 #include "stages/ops/plugin/row.h"
 
 #define TAG PST_TAG_BASE
@@ -277,6 +278,8 @@ static enum pst_status load_file(const char *path, struct pst_diag *diag)
 
     if (status == PST_OK)
         status = pst_file_digest(&file, digest, diag);
+    if (status == PST_OK)
+        status = pst_plugin_check_elf(&file, diag);
     pst_file_close(&file);
     if (status != PST_OK || is_loaded(digest))
         return status;
