@@ -289,6 +289,34 @@ enum pst_status pstd_past_find_step(const struct pstd_past *past,
     return status;
 }
 
+/* Refuses to begin anew after the run's checkpoints. If the folder has some but
+ * no record of its owner, they may be another run's, which is up to the user:
+ * manifests do not name their run. */
+static enum pst_status refuse_lost(const struct pstd_past *past,
+                                   const struct pstd_config *config,
+                                   enum owner owner, struct pst_diag *diag)
+{
+    struct found found = {0};
+    enum pst_status status =
+        owner == NOBODY ? find_newest(config, &found, diag) : PST_OK;
+
+    if (status != PST_OK)
+        return status;
+    if (found.any)
+        return pst_diag_set(
+            diag, PST_E_CHECKPOINT_NONE,
+            "the run had a checkpoint of step %" PRIu64
+            ", and %s has checkpoints, but not the file owner.json, which "
+            "names their run: bring it back; or, if they are this run's, stop "
+            "the job and start it with --resume",
+            past->step, config->checkpoint);
+    return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
+                        "the run had a checkpoint of step %" PRIu64
+                        ", and %s has none of it now: if its disk is missing, "
+                        "bring it back; to begin anew, start the job anew",
+                        past->step, config->checkpoint);
+}
+
 enum pst_status pstd_past_next(const struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pstd_past_next *ret,
@@ -313,12 +341,7 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
             config->checkpoint,
             past->step > 0 ? ", which are in a folder former-N there" : "");
     if (owner != OTHERS && !found.any && past->step > 0)
-        return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
-                            "the run had a checkpoint of step %" PRIu64
-                            ", and %s has none of it now: if its disk is "
-                            "missing, bring it back; to begin anew, start the "
-                            "job anew",
-                            past->step, config->checkpoint);
+        return refuse_lost(past, config, owner, diag);
     /* --resume=STEP moves newer checkpoints away, which must not happen again
      * once the run has made some. */
     continues = config->resume.on ? past->resumed : found.good;

@@ -161,6 +161,27 @@ def disk_is_away(b):
     assert b.weights("disk/ck") == b.want
 
 
+def record_is_away(b):
+    """Checks that a start is refused by the name of owner.json if the folder
+    has lost that file alone, and that the job continues when it is back."""
+    name = b.fresh()
+    log = name + "-log"
+    run = b.begin(*b.words(name, "--max-restarts", "50", "--log-dir", log,
+                           "--job", name, steps=10 ** 9),
+                  PENSTOCK_FAULT="step:1+:20")
+    b.await_event(log, "checkpoint_saved", "rank-0")
+    b.call("pause", "--job", name)  # a save would write the file again
+    os.rename(b.path(name, "owner.json"), b.path("away"))
+    os.kill(b.pids(log)[0], signal.SIGKILL)
+    refused = b.await_event(log, "job_ended", n=2)
+    assert "id=checkpoint.none" in refused and \
+        "has checkpoints, but not the file owner.json" in refused, refused
+    os.rename(b.path("away"), b.path(name, "owner.json"))
+    b.await_event(log, "train_begin", "rank-0", n=2)
+    b.call("stop", "--job", name, code=None)
+    b.ended(run, None)
+
+
 def pause_is_kept(b):
     """Checks that a run that was paused is paused again however many restarts
     are refused: before the ranks are started, and by the ranks."""
@@ -278,7 +299,7 @@ def main():
             Bench(penstock, model, sys.argv[3], folder) as b:
         for part in (moved_in_pause, killed_after_save, first_folder_dies,
                      second_by_record, folder_is_another,
-                     disk_is_away, pause_is_kept, others_files, step_zero, other_run, links):
+                     disk_is_away, record_is_away, pause_is_kept, others_files, step_zero, other_run, links):
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
