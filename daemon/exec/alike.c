@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setting.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
@@ -258,4 +259,18 @@ enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
     pst_facts_add(&facts, "the --data file", "%s", pst_str_text(&text));
     pst_str_fini(&text);
     return compare_facts(w, &facts, diag);
+}
+
+void pstd_emit_setting(struct pstd_executor *w, uint64_t step,
+                       const struct pstd_setting_change *change)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_RESUME_CHANGED);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_text(&note, "name", change->name);
+    pstd_note_text(&note, "before", change->before);
+    pstd_note_text(&note, "now", change->now);
+    pstd_note_text(&note, "text", change->text);
+    pstd_mailbox_post(w->mailbox, &note, true);
 }

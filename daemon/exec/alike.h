@@ -32,4 +32,10 @@ void pstd_describe_data(const char *path, struct pst_str *ret);
 enum pst_status pstd_hash_data(const struct pst_file *file,
                                uint64_t *ret) PST_MUST_CHECK;
 
+struct pstd_setting_change;
+/* Emits "resume_changed": a setting differs from that of the checkpoint of
+ * `step`, which was loaded. */
+void pstd_emit_setting(struct pstd_executor *w, uint64_t step,
+                       const struct pstd_setting_change *change);
+
 #endif

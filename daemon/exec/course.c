@@ -6,33 +6,19 @@
 #include <string.h>
 
 #include "daemon/common/options/sets.h"
+#include "daemon/common/setting.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/settings.h"
 #include "daemon/exec/session.h"
 #include "stages/base/host/cpu.h"
-#include "stages/ops/plugin/plugin.h"
 #include "stages/ops/rates/rates.h"
-
-#define MAX_VALUE 80 /* in bytes; a longer value is stored as a hash */
-
-static void add_setting(struct pst_str *course, const char *name,
-                        const char *value)
-{
-    const size_t n = strlen(value);
-
-    if (n <= MAX_VALUE && strchr(value, '\n') == NULL)
-        pst_str_addf(course, "%s=%s\n", name, value);
-    else
-        pst_str_addf(course, "%s=%zu bytes, hash %016llx\n", name, n,
-                     (unsigned long long)pst_hash(value, n, 0));
-}
 
 static void add_data(struct pst_str *course, const char *name, const char *path)
 {
     struct pst_str text = {0};
 
     pstd_describe_data(path, &text);
-    add_setting(course, name, pst_str_text(&text));
+    pstd_setting_add(course, name, pst_str_text(&text));
     pst_str_fini(&text);
 }
 
@@ -64,9 +50,9 @@ static void add_option(struct pst_str *course, const struct pstd_config *config,
     char name[40];
 
     (void)snprintf(name, sizeof(name), "--%s", row->name);
-    add_setting(course, name,
-                pstd_config_text(config, row, &text) ? pst_str_text(&text)
-                                                     : "not given");
+    pstd_setting_add(course, name,
+                     pstd_config_text(config, row, &text) ? pst_str_text(&text)
+                                                          : "not given");
     pst_str_fini(&text);
 }
 
@@ -93,12 +79,12 @@ static void add_parallel(struct pstd_session *s)
     char text[32];
 
     (void)snprintf(text, sizeof(text), "%uxP", replicas);
-    add_setting(&s->course, "--ranks", text);
-    add_setting(&s->course, "--shard",
-                replicas > 1 ? sharing_name(s) : "none or zero1");
+    pstd_setting_add(&s->course, "--ranks", text);
+    pstd_setting_add(&s->course, "--shard",
+                     replicas > 1 ? sharing_name(s) : "none or zero1");
     (void)snprintf(text, sizeof(text), "%u", pst_exec_threads(&s->options));
-    add_setting(&s->course, "--threads", text);
-    add_setting(&s->course, "--device", s->options.device->name);
+    pstd_setting_add(&s->course, "--threads", text);
+    pstd_setting_add(&s->course, "--device", s->options.device->name);
 }
 
 /* Adds program, libraries and instructions, which determine the last bits of
@@ -109,18 +95,18 @@ static void add_machine(struct pst_str *course)
     const char *features = pst_cpu_features();
     struct pst_str text = {0};
 
-    add_setting(course, "penstock", PST_VERSION);
+    pstd_setting_add(course, "penstock", PST_VERSION);
     pst_str_add(&text, pst_isa_name(pst_cpu_isa()));
     for (size_t i = 0; i < PST_COUNT(more); i++)
         if (strstr(features, more[i]) != NULL)
             pst_str_addf(&text, " %s", more[i]);
-    add_setting(course, "instructions", pst_str_text(&text));
+    pstd_setting_add(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_device_cpu.describe(&text);
     /* Leaves out a remark in parentheses at the end. */
     if (strstr(pst_str_text(&text), " (") != NULL)
         *strstr(text.text, " (") = '\0';
-    add_setting(course, "libraries", pst_str_text(&text));
+    pstd_setting_add(course, "libraries", pst_str_text(&text));
     pst_str_fini(&text);
 }
 
@@ -148,24 +134,8 @@ static bool multiplies_bf16(const struct pstd_session *s)
 static void add_choice(struct pstd_session *s)
 {
     if (multiplies_bf16(s))
-        add_setting(&s->course, "instructions of bf16 matmuls",
-                    pst_rates_use_bf16() ? "bf16" : "f32");
-}
-
-/* Adds the plugins that the plan's operators come from. */
-static void add_plugins(struct pst_str *course, const struct pst_plan *plan)
-{
-    for (const struct pst_plugin *p = pst_plugins(); p != NULL; p = p->next) {
-        struct pst_str name = {0}, value = {0};
-
-        if (!pst_plan_has_plugin(plan, p))
-            continue;
-        pst_str_addf(&name, "plugin %s", p->name);
-        pst_str_addf(&value, "%s, digest %.16s", p->version, p->digest);
-        add_setting(course, pst_str_text(&name), pst_str_text(&value));
-        pst_str_fini(&name);
-        pst_str_fini(&value);
-    }
+        pstd_setting_add(&s->course, "instructions of bf16 matmuls",
+                         pst_rates_use_bf16() ? "bf16" : "f32");
 }
 
 /* True if the option was changed during the run, so that pstd_settings_add
@@ -242,7 +212,7 @@ void pstd_course_make(struct pstd_session *s)
         add_sets(ret, config->eval_data);
     if (config->eval_model != NULL)
         add_data(ret, "--eval-model", config->eval_model);
-    add_plugins(ret, s->w->plan);
+    pstd_setting_add_plugins(ret, s->w->plan);
     add_machine(ret);
     add_choice(s);
     if (config->eval_data != NULL)
@@ -251,41 +221,12 @@ void pstd_course_make(struct pstd_session *s)
         pstd_course_change(s);
 }
 
-/* Finds the line of a setting in `course`, and copies the text after its '=' to
- * value. line: text that begins with the setting's name, of `name` bytes. */
-static bool find_line(const char *course, const char *line, size_t name,
-                      char value[MAX_VALUE + 1])
+static void emit_change(void *ctx, const struct pstd_setting_change *change)
 {
-    for (const char *at = course; *at != '\0';) {
-        const size_t n = strcspn(at, "\n");
+    struct pstd_session *s = ctx;
 
-        if (n > name && strncmp(at, line, name + 1) == 0) {
-            (void)snprintf(value, MAX_VALUE + 1, "%.*s", (int)(n - name - 1),
-                           at + name + 1);
-            return true;
-        }
-        at += n + (at[n] != '\0');
-    }
-    return false;
-}
-
-static void emit_change(struct pstd_session *s, const char *name,
-                        const char *before, const char *now, const char *more)
-{
-    struct pstd_note note;
-    char text[640];
-
-    (void)snprintf(text, sizeof(text),
-                   "%s was %s in the run that saved this checkpoint, and is %s "
-                   "now%s",
-                   name, before, now, more);
-    pstd_note_init(&note, PSTD_EVENT_RESUME_CHANGED);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "name", name);
-    pstd_note_text(&note, "before", before);
-    pstd_note_text(&note, "now", now);
-    pstd_note_text(&note, "text", text);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pstd_emit_setting(s->w, s->step, change);
+    s->other_eval = s->other_eval || pst_has_prefix(change->name, "--eval-");
 }
 
 /* True if the steps before the resume had `samples` samples because the ramp of
@@ -310,6 +251,8 @@ static void compare_places(struct pstd_session *s,
     const struct pst_data_place is = pstd_session_place(s);
     const char *name = is.tokens ? "tokens of a step" : "rows of a step";
     char before[40], now[40];
+    const struct pstd_setting_change change = {
+        .name = name, .before = before, .now = now};
     struct pst_str next = {0};
 
     if (!is.known || !was->known ||
@@ -327,7 +270,7 @@ static void compare_places(struct pstd_session *s,
                            : ": the position in the data is lost, it continues "
                              "with ");
     pst_data_rows(s->data, s->step, 0, &next);
-    emit_change(s, name, before, now, pst_str_text(&next));
+    pstd_setting_report(&change, pst_str_text(&next), emit_change, s);
     pst_str_fini(&next);
 }
 
@@ -336,45 +279,31 @@ static void compare_places(struct pstd_session *s,
 static void report_lost_place(struct pstd_session *s,
                               const struct pst_checkpoint_info *info)
 {
-    const char line[] = PST_CHECKPOINT_DATA_UNTIL "=";
-    char step[MAX_VALUE + 1], before[2 * MAX_VALUE];
+    const char *line = strstr(info->options, PST_CHECKPOINT_DATA_UNTIL "=");
+    char before[120];
+    struct pstd_setting_change to = {.name = "position in the data",
+                                     .before = before};
     struct pst_str next = {0};
 
-    if (info->place.known || !pstd_session_place(s).known ||
-        !find_line(info->options, line, sizeof(line) - 2, step))
+    if (line == NULL || info->place.known || !pstd_session_place(s).known)
         return;
+    line += sizeof(PST_CHECKPOINT_DATA_UNTIL);
     (void)snprintf(before, sizeof(before),
-                   "unknown (a program made the steps after step %s, with rows "
-                   "of its own)",
-                   step);
+                   "unknown (a program made the steps after step %.*s, with "
+                   "rows of its own)",
+                   (int)PST_MIN(strspn(line, "0123456789"), (size_t)20), line);
     pst_data_rows(s->data, s->step, 0, &next);
-    emit_change(s, "position in the data", before, pst_str_text(&next),
-                ", as if this run had made all steps");
+    to.now = pst_str_text(&next);
+    pstd_setting_report(&to, ", as if this run had made all steps", emit_change,
+                        s);
     pst_str_fini(&next);
 }
 
-/* Settings that only the checkpoint or only this run has, for instance because
- * another version has saved it, are not compared. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *info)
 {
-    const char *at = pst_str_text(&s->course), *before = info->options;
-
     compare_places(s, &info->place);
     report_lost_place(s, info);
-    while (*at != '\0') {
-        const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
-        char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[80];
-
-        (void)snprintf(text, sizeof(text), "%.*s", (int)name, at);
-        if (name < n && find_line(at, at, name, is) &&
-            find_line(before, at, name, was) && strcmp(was, is) != 0) {
-            emit_change(s, text, was, is,
-                        text[0] == '-'
-                            ? ""
-                            : ": numbers may differ in their last bits");
-            s->other_eval = s->other_eval || pst_has_prefix(text, "--eval-");
-        }
-        at += n + (at[n] != '\0');
-    }
+    pstd_setting_compare(pst_str_text(&s->course), info->options, emit_change,
+                         s);
 }

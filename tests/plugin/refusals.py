@@ -9,12 +9,18 @@ ours-FAULT.so.
 """
 import json
 import os
+import re
 import shutil
 import struct
 import sys
 import tempfile
 
 from bench import Bench, known_of
+
+WARNING = re.compile(
+    "penstock: warning: plugin ours was 1.1, digest [0-9a-f]{16} in the run "
+    "that saved this checkpoint, and is 1.0, digest [0-9a-f]{16} now: its "
+    "operators may compute something else")
 
 # fault -> id of the error, and words of its text
 LOADED = {
@@ -59,6 +65,21 @@ def expect_words(what, text, error, *words):
     for word in (f"[{error}]", *words):
         if word not in text:
             raise SystemExit(f"{what}: {word} is not in\n{text}")
+
+
+def trained_with_another(b, model, data, saved, was, now):
+    """The newest checkpoint is of another plugin: eval and infer warn in the
+    words of a resume."""
+    eval_ = ["eval", model, "--data", data, "--checkpoint", saved]
+    infer = ["infer", model, "--data", data, "--checkpoint", saved, "-o",
+             b.at("out.safetensors")]
+    for command in eval_, infer:
+        text = b.call(*command, "--plugin", was)
+        if "plugin ours" in text:
+            raise SystemExit(f"the same plugin: {text}")
+        text = b.call(*command, "--plugin", now)
+        if not WARNING.search(text):
+            raise SystemExit(f"{command[0]}: no warning in\n{text}")
 
 
 def truncated(b, whole, refused):
@@ -167,9 +188,12 @@ def main():
         b.call("run", model, *run, *saved, "--plugin", file())
         text = b.call("run", model, *run[:5], "2", *run[6:], *saved, "--resume",
                       "--plugin", file("version"))
-        for word in ("plugin ours", "1.0", "1.1"):
+        for word in ("plugin ours was 1.0, digest ", "and is 1.1, digest ",
+                     "now: its operators may compute something else"):
             if word not in text:
                 raise SystemExit(f"resume: {word} is not in\n{text}")
+        trained_with_another(b, model, data, b.at("saved"), file("version"),
+                             file())
 
 
 if __name__ == "__main__":

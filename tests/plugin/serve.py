@@ -37,6 +37,24 @@ def answers(b, stages, plugin):
     return got
 
 
+def warned(b, plugin, other):
+    """The checkpoint is of a run with another plugin."""
+    b.call("split", b.model, "-o", "plan.other", "--plugin", other)
+    b.call("run", "plan.other", "--steps", "1", "--optimizer", "sgd",
+           "--data", b.data, "--transport", "self", "--checkpoint", "saved",
+           "--plugin", other, "--quiet")
+    job = b.begin("serve", "plan.1", "-n", "1", "-m", "2", "--transport",
+                  "self", "--job", "warned", "--log-dir", "warned",
+                  "--checkpoint", "saved", "--plugin", plugin)
+    b.await_event("warned", "serve_begin", "rank-0")
+    b.call("stop", "--job", "warned")
+    out = b.ended(job)
+    line, = b.events("warned", "resume_changed", "rank-0")
+    for text in out.stderr, line:
+        assert "and is 1.0, digest" in text and \
+            "its operators may compute something else" in text, (out, line)
+
+
 def refused(b, text, *more):
     said = b.call("serve", "plan.2", "-n", "2", "--transport", "self", "--job",
                   "refused", "--log-dir", "refused", *more, code=None)
@@ -54,6 +72,7 @@ def main():
         one, two = (answers(b, stages, ours) for stages in (1, 2))
         assert one == two
         compare("answers", numbers(one["1"]), flat(known["guess"]) * 2, 2e-6)
+        warned(b, ours, other)
         refused(b, ["[plugin.missing]"])
         refused(b, ["[plugin.other]", other], "--plugin", other)
         refused(b, ["[plugin.abi]", "ABI 0", older], "--plugin", older)

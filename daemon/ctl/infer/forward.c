@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/ctl/infer/forward.h"
 
+#include "daemon/common/setting.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
@@ -15,6 +16,12 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
     (void)step;
     pstctl_printf(stderr, "penstock: warning: checkpoint passed over: %s\n",
                   text);
+}
+
+static void report_plugin(void *ctx, const struct pstd_setting_change *change)
+{
+    (void)ctx;
+    pstctl_printf(stderr, "penstock: warning: %s\n", change->text);
 }
 
 /* Loads the checkpoint that open_carried has found, since a job may have saved
@@ -43,6 +50,7 @@ static enum pst_status load_checkpoint(const struct pstd_config *config,
         return status;
     f->step = info.step;
     pstctl_print_second_note(config->checkpoint, &info);
+    pstd_setting_compare_plugins(f->plan, info.options, report_plugin, NULL);
     return PST_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/common/model/eval_model.h"
+#include "daemon/common/setting.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/serve/batch.h"
@@ -161,6 +162,13 @@ static void emit_second(struct serving *s, const char *dir,
     pst_str_fini(&text);
 }
 
+static void emit_plugin(void *ctx, const struct pstd_setting_change *change)
+{
+    const struct serving *s = ctx;
+
+    pstd_emit_setting(s->w, s->step, change);
+}
+
 /* COLLECTIVE. Loads the newest checkpoint, if --checkpoint is given. */
 static enum pst_status load_checkpoint(struct serving *s, struct pst_diag *diag)
 {
@@ -179,8 +187,10 @@ static enum pst_status load_checkpoint(struct serving *s, struct pst_diag *diag)
     status = pst_engine_load(s->engine, &choice, &info, NULL, diag);
     if (status == PST_OK)
         s->step = info.step;
-    if (status == PST_OK && s->w->rank == 0)
+    if (status == PST_OK && s->w->rank == 0) {
         emit_second(s, choice.dir, &info);
+        pstd_setting_compare_plugins(s->cut.plan, info.options, emit_plugin, s);
+    }
     return status;
 }
 
