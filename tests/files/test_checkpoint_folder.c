@@ -3,6 +3,8 @@
  * reported about unreadable ones, and who owns the folder. */
 #include "tests/files/checkpoints.h"
 
+#include "stages/base/host/fault.h"
+
 static void mark_bad(uint64_t step)
 {
     assert_ok(pst_checkpoint_record_reason("ck", step, true,
@@ -160,6 +162,74 @@ static void pins_and_removes(void **state)
                      PST_ERR_DENIED);
     assert_ok(pst_checkpoint_remove("ck", 4, NULL, &diag), &diag);
     assert_int_equal(latest(1, NULL), 1);
+}
+
+/* Pins step 1 while a removal, which has listed the folder, is at step 3. */
+static void pin_first(void *ctx, const char *dir_, uint64_t step,
+                      const char *text)
+{
+    (void)ctx;
+    (void)text;
+    assert_int_equal(step, 3);
+    assert_ok(pst_checkpoint_pin(dir_, 1, true, &diag), &diag);
+}
+
+/* A pin that returns success stays, whatever a removal has read before. */
+static void pins_during_a_removal(void **state)
+{
+    const struct pst_checkpoint_rule rule = {.keep = 1, .stays = pin_first};
+    const struct pst_checkpoint_rule two = {.keep = 2};
+
+    (void)state;
+    for (unsigned i = 1; i <= 4; i++)
+        assert_ok(save(i, 8, (float)i, 0), &diag);
+    assert_ok(pst_remove_tree("ck/step-00000003", &diag), &diag);
+    assert_int_equal(symlink("step-00000003", "ck/step-00000003"), 0);
+    pst_checkpoint_prune("ck", 4, &rule);
+    assert_true(is_there(4) && !is_there(2) && is_there(1));
+    assert_int_equal(unlink("ck/step-00000003"), 0);
+    assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
+    assert_ok(pst_checkpoint_pin("ck", 1, false, &diag), &diag);
+    /* A removal has begun, and was killed. */
+    assert_int_equal(mkdir("ck/step-00000001/pinned", 0777), 0);
+    assert_int_equal(pst_checkpoint_pin("ck", 1, true, &diag),
+                     PST_ERR_NOT_FOUND);
+    assert_non_null(strstr(diag.text, "is being removed"));
+    assert_ok(pst_checkpoint_pin("ck", 1, false, &diag), &diag);
+    assert_int_equal(access("ck/step-00000001/pinned", F_OK), 0);
+    pst_checkpoint_prune("ck", 4, &two); /* it is to stay now */
+    assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
+    assert_int_equal(unlink("ck/step-00000001/pinned"), 0);
+    assert_int_equal(mkdir("ck/step-00000001/pinned", 0777), 0);
+    assert_ok(save(5, 8, 5, 1), &diag);
+    assert_int_equal(access("ck/step-00000001", F_OK), -1);
+}
+
+/* A pin that is created after the removal of its checkpoint is refused, and
+ * pins no later checkpoint of that step. */
+static void refuses_to_pin_what_was_removed(void **state)
+{
+    int status;
+    pid_t pid;
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 0), &diag);
+    pid = fork();
+    if (pid == 0) {
+        (void)setenv("PENSTOCK_FAULT", "pin:1:stop", 1);
+        pst_fault_read();
+        _exit(pst_checkpoint_pin("ck", 1, true, &diag) == PST_ERR_NOT_FOUND
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(
+        rename("ck/step-00000001/manifest.json", "ck/step-00000001/saving"), 0);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(access("ck/step-00000001/pinned", F_OK), -1);
 }
 
 /* A checkpoint that cannot be read may be intact: it is neither skipped nor a
@@ -598,6 +668,8 @@ int main(void)
         cmocka_unit_test_teardown(keeps_what_was_good_of_a_step, clean),
         cmocka_unit_test_teardown(keeps_what_the_run_was_told, clean),
         cmocka_unit_test_teardown(pins_and_removes, clean),
+        cmocka_unit_test_teardown(pins_during_a_removal, clean),
+        cmocka_unit_test_teardown(refuses_to_pin_what_was_removed, clean),
         cmocka_unit_test_teardown(distinguishes_damage_from_errors, clean),
         cmocka_unit_test_teardown(keeps_files_of_others, clean),
         cmocka_unit_test_teardown(reads_a_folder_in_use, clean),

@@ -227,7 +227,8 @@ enum pst_status pst_checkpoint_record_reason(
     const char *dir, uint64_t step, bool bad, const char *reason,
     struct pst_diag *diag) PST_MUST_CHECK;
 /* Pins or unpins a checkpoint. Neither a save nor pst_checkpoint_remove removes
- * a pinned one. PST_ERR_NOT_FOUND: there is no checkpoint of this step. */
+ * a pinned one. PST_ERR_NOT_FOUND: there is no checkpoint of this step, or its
+ * removal has begun. */
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Removes a checkpoint. Determines the newest good one, of those that the run

@@ -97,8 +97,10 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
     return status;
 }
 
-/* Removes all files of the folder except the "saving" mark. */
-static enum pst_status remove_files(const char *path, struct pst_diag *diag)
+/* Removes all files of the folder except the "saving" mark and, if claimed, the
+ * claim. */
+static enum pst_status remove_files(const char *path, bool claimed,
+                                    struct pst_diag *diag)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -116,6 +118,7 @@ static enum pst_status remove_files(const char *path, struct pst_diag *diag)
     while (status == PST_OK && (e = readdir(dir)) != NULL)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
             strcmp(e->d_name, PST_SAVING_FILE) != 0 &&
+            !(claimed && strcmp(e->d_name, PST_PIN_FILE) == 0) &&
             unlinkat(dirfd(dir), e->d_name, 0) != 0 && errno != ENOENT)
             status = pst_diag_errno(diag, errno, "cannot remove %s/%s", path,
                                     e->d_name);
@@ -123,9 +126,26 @@ static enum pst_status remove_files(const char *path, struct pst_diag *diag)
     return status;
 }
 
-/* Removes a checkpoint. The manifest is first renamed to the "saving" mark,
- * which is removed last: if the process is killed in between, the remaining
- * files do not look like a checkpoint. */
+/* Moves the manifest over the "saving" mark. Before that claims the removal of
+ * a checkpoint; a pin in the leftovers of a save does not count. */
+static enum pst_status begin_removal(const char *dir, uint64_t step,
+                                     const char *manifest, const char *mark,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (!pst_checkpoint_is_rest(dir, step))
+        status = pst_checkpoint_claim_removal(dir, step, diag);
+    if (status == PST_OK && rename(manifest, mark) != 0 && errno != ENOENT) {
+        status = pst_diag_errno(diag, errno, "cannot remove %s", manifest);
+        pst_checkpoint_drop_claim(dir, step);
+    }
+    return status;
+}
+
+/* Removes a checkpoint, unless it is pinned. The manifest is first renamed to
+ * the "saving" mark, which is removed last: if the process is killed in
+ * between, the remaining files do not look like a checkpoint. */
 enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
                                       struct pst_diag *diag)
 {
@@ -142,10 +162,11 @@ enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
         status = pst_diag_set(diag, PST_E_CHECKPOINT_KEPT,
                               "%s is a symbolic link: remove it yourself",
                               path.text);
-    else if (rename(manifest.text, mark.text) != 0 && errno != ENOENT)
-        status = pst_diag_errno(diag, errno, "cannot remove %s", manifest.text);
+    else
+        status = begin_removal(dir, step, manifest.text, mark.text, diag);
     if (status == PST_OK)
-        status = remove_files(path.text, diag);
+        status =
+            remove_files(path.text, pst_checkpoint_is_claimed(dir, step), diag);
     if (status == PST_OK)
         status = pst_remove_tree(path.text, diag);
     pst_str_fini(&path);
@@ -205,7 +226,8 @@ static bool find_foreign(const char *dir, uint64_t step, char ret[256])
     return found;
 }
 
-/* Removes a step's folder, unless it has files of others. */
+/* Removes a step's folder, unless it has files of others or was pinned in the
+ * meantime. */
 static void remove_step(const struct pst_checkpoint_rule *rule, const char *dir,
                         uint64_t step)
 {
@@ -219,7 +241,7 @@ static void remove_step(const struct pst_checkpoint_rule *rule, const char *dir,
                                 "of a checkpoint: it stays",
                                 step, name)
                  : pst_checkpoint_delete(dir, step, &diag);
-    if (status != PST_OK)
+    if (status != PST_OK && !pst_checkpoint_is_pinned(dir, step))
         report_kept(rule, dir, step, diag.text);
 }
 
@@ -244,8 +266,9 @@ static void prune_rows(const char *dir, uint64_t step,
         all++;
         good += whole;
         if (row->step == step || row->pinned || (whole ? good : all) <= keep)
-            continue;
-        remove_step(rule, dir, row->step);
+            pst_checkpoint_drop_claim(dir, row->step);
+        else
+            remove_step(rule, dir, row->step);
     }
 }
 
@@ -286,41 +309,12 @@ void pst_checkpoint_prune(const char *dir, uint64_t step,
     pst_vec_fini(&rows);
 }
 
-static enum pst_status check_step_exists(const char *dir, uint64_t step,
-                                         struct pst_diag *diag)
-{
-    if (!pst_checkpoint_is_rest(dir, step))
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_CHECKPOINT_NO_STEP,
-                        "no checkpoint of step %" PRIu64
-                        " in %s; `penstock checkpoints %s` lists them",
-                        step, dir, dir);
-}
-
-enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
-                                   struct pst_diag *diag)
-{
-    struct pst_str path = {0};
-    enum pst_status status = check_step_exists(dir, step, diag);
-
-    pst_checkpoint_step_dir(dir, step, &path);
-    pst_str_add(&path, "/" PST_PIN_FILE);
-    if (status == PST_OK && path.failed)
-        status = pst_diag_nomem(diag, strlen(dir));
-    if (status == PST_OK && pinned)
-        status = pst_file_write(path.text, "", 0, diag);
-    else if (status == PST_OK && unlink(path.text) != 0 && errno != ENOENT)
-        status = pst_diag_errno(diag, errno, "cannot remove %s", path.text);
-    pst_str_fini(&path);
-    return status;
-}
-
 enum pst_status pst_checkpoint_remove(
     const char *dir, uint64_t step,
     const struct pst_checkpoint_rewinds *rewinds, struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
-    enum pst_status status = check_step_exists(dir, step, diag);
+    enum pst_status status = pst_checkpoint_check_exists(dir, step, diag);
     const struct pst_checkpoint_row *newest = NULL, *row = NULL;
 
     if (status == PST_OK)
@@ -337,10 +331,7 @@ enum pst_status pst_checkpoint_remove(
             row = &rows.at[i];
     }
     if (status == PST_OK && row && row->pinned)
-        status = pst_diag_set(diag, PST_E_CHECKPOINT_KEPT,
-                              "the checkpoint of step %" PRIu64 " in %s is "
-                              "pinned: take --unpin %" PRIu64 " first",
-                              step, dir, step);
+        status = pst_checkpoint_refuse_pinned(dir, step, diag);
     else if (status == PST_OK && row && row == newest)
         status = pst_diag_set(
             diag, PST_E_CHECKPOINT_KEPT,

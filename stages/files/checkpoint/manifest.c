@@ -425,16 +425,6 @@ bool pst_checkpoint_is_rest(const char *dir, uint64_t step)
     return lstat(path, &st) == 0 || !pst_checkpoint_has_shards(dir, step);
 }
 
-bool pst_checkpoint_is_pinned(const char *dir, uint64_t step)
-{
-    char path[PATH_MAX];
-    struct stat st;
-
-    snprintf(path, sizeof(path), "%s/step-%08" PRIu64 "/" PST_PIN_FILE, dir,
-             step);
-    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
-}
-
 /* Parses the number of a step's directory; accepts only names that we would
  * write ourselves. */
 static bool parse_step(const char *name, uint64_t *ret)

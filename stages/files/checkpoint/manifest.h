@@ -12,7 +12,7 @@
 
 #define PST_MANIFEST_FILE "manifest.json"
 #define PST_SAVING_FILE   "saving" /* exists during a save or a removal */
-#define PST_PIN_FILE      "pinned" /* empty; exists if the step is pinned */
+#define PST_PIN_FILE      "pinned" /* empty file: pin; folder: claim */
 
 struct pst_manifest {
     struct pst_checkpoint_info info;
@@ -90,12 +90,25 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step);
+/* PST_ERR_NOT_FOUND: the step is absent or leftovers. */
+enum pst_status pst_checkpoint_check_exists(
+    const char *dir, uint64_t step, struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
+/* The claim of a removal, which excludes a pin (checkpoint_pin.c). Claims are
+ * made and dropped with the lock of the folder. PST_ERR_DENIED: the checkpoint
+ * is pinned. */
+enum pst_status pst_checkpoint_claim_removal(
+    const char *dir, uint64_t step, struct pst_diag *diag) PST_MUST_CHECK;
+void pst_checkpoint_drop_claim(const char *dir, uint64_t step);
+bool pst_checkpoint_is_claimed(const char *dir, uint64_t step);
+enum pst_status pst_checkpoint_refuse_pinned(
+    const char *dir, uint64_t step, struct pst_diag *diag) PST_MUST_CHECK;
 /* Opens one step, good or bad (checkpoint_open.c). */
 enum pst_status pst_checkpoint_open_step(
     const struct pst_checkpoint_query *query, uint64_t step,
     struct pst_checkpoint **ret, struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes one step, its manifest first. */
+/* Removes one step, its manifest first. PST_ERR_DENIED: it is pinned, or its
+ * folder is a link. */
 enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
