@@ -271,6 +271,8 @@ static void keeps_files_of_others(void **state)
     assert_ok(save(1, 8, 1, 1), &diag);
     assert_ok(save(2, 8, 2, 2), &diag);
     write_bytes("ck/step-00000001/weights.safetensors", "mine", 4);
+    /* A killed pin left this one. */
+    write_bytes("ck/step-00000002/pinned.tmp-123-0", "", 0);
     assert_ok(save(3, 8, 3, 1), &diag);
     assert_true(is_there(1) && !is_there(2) && is_there(3));
     assert_int_equal(unlink("ck/step-00000001/weights.safetensors"), 0);

@@ -212,7 +212,9 @@ static bool find_foreign(const char *dir, uint64_t step, char ret[256])
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while (d != NULL && !found && (e = readdir(d)) != NULL) {
         found = !pst_has_prefix(e->d_name, "rank-") &&
-                !pst_has_prefix(e->d_name, PST_MANIFEST_FILE);
+                !pst_has_prefix(e->d_name, PST_MANIFEST_FILE) &&
+                /* of a pin that was killed; older versions wrote it */
+                !pst_has_prefix(e->d_name, PST_PIN_FILE ".tmp-");
         for (size_t i = 0; i < PST_COUNT(ours); i++)
             found = found && strcmp(e->d_name, ours[i]) != 0;
         if (found)
