@@ -495,6 +495,33 @@ static void second_folder_has_the_name_of_the_first(void **state)
     assert_non_null(strstr(diag.text, "mend or remove it"));
 }
 
+/* A record that is a link is refused, with or without a file behind it, since
+ * writing would replace that file. */
+static void record_is_no_link(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *owner = NULL;
+    char *text = NULL;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(mkdir("ck", 0777), 0);
+    assert_int_equal(symlink("thesis", "ck/owner.json"), 0);
+    assert_int_equal(claim_folder(DIGEST, false, false, &owner, &former),
+                     PST_ERR_IO);
+    assert_non_null(strstr(diag.text, "ck/owner.json: it is a symbolic link"));
+    assert_int_equal(access("ck/thesis", F_OK), -1);
+    write_bytes("ck/thesis", "mine", 4);
+    assert_int_equal(claim_folder(DIGEST, false, false, &owner, &former),
+                     PST_ERR_IO);
+    assert_ok(pst_file_read("ck/thesis", 100, &text, &size, &diag), &diag);
+    assert_true(size == 4 && memcmp(text, "mine", 4) == 0);
+    pst_free(text);
+    assert_int_equal(unlink("ck/owner.json"), 0);
+    assert_ok(claim_folder(DIGEST, false, false, &owner, &former), &diag);
+    pst_checkpoint_release(owner);
+}
+
 static void belongs_to_one_run(void **state)
 {
     struct pst_checkpoint_former former;
@@ -681,6 +708,7 @@ int main(void)
         cmocka_unit_test_teardown(folder_of_a_step_is_refused, clean),
         cmocka_unit_test_teardown(second_folder_has_the_name_of_the_first,
                                   clean),
+        cmocka_unit_test_teardown(record_is_no_link, clean),
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
         cmocka_unit_test_teardown(sees_that_it_was_moved, clean),
         cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_OWNER ((size_t)64 << 10)
@@ -131,6 +132,24 @@ static bool is_utf8(const char *text)
     return true;
 }
 
+static bool is_link(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* Writing would replace the file that a link names, which may be anybody's. */
+static enum pst_status refuse_link(const char *path, struct pst_diag *diag)
+{
+    if (!is_link(path))
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                        "cannot write %s: it is a symbolic link, which no run "
+                        "makes: remove it",
+                        path);
+}
+
 enum pst_status pst_owner_record_write(const char *dir,
                                        const struct pst_owner_record *r,
                                        struct pst_diag *diag)
@@ -154,6 +173,8 @@ enum pst_status pst_owner_record_write(const char *dir,
     else if (status == PST_OK && !text)
         status = pst_diag_nomem(diag, sizeof(*r));
     if (status == PST_OK)
+        status = refuse_link(path.text, diag);
+    if (status == PST_OK)
         status = pst_file_write(path.text, text, strlen(text), diag);
     json_decref(root);
     free(text); /* allocated by jansson: free(), not pst_free() */
@@ -165,7 +186,9 @@ void pst_owner_record_remove(const char *dir)
 {
     struct pst_str path = {0};
 
-    if (pst_owner_path(dir, PST_OWNER_FILE, &path, NULL) == PST_OK)
+    /* A link was refused, and stays as the user made it. */
+    if (pst_owner_path(dir, PST_OWNER_FILE, &path, NULL) == PST_OK &&
+        !is_link(path.text))
         (void)unlink(path.text);
     pst_str_fini(&path);
 }
