@@ -224,6 +224,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .no_fallback = config->no_fallback,
         .no_graphs = config->no_graphs,
         .whole_logits = config->no_chunked_loss,
+        .no_chains = config->no_chains,
         .verify = config->verify,
         .recompute = recompute_option(config),
         .stash =

@@ -130,6 +130,7 @@ enum pst_status pstctl_stage_compile(const struct pst_plan *plan,
         .threads = pst_exec_threads(exec),
         .bf16 = exec->bf16,
         .whole_logits = exec->whole_logits,
+        .no_chains = exec->no_chains,
         .verify = exec->verify,
         .recompute = exec->recompute,
     };

@@ -8,6 +8,7 @@
 
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
+#include "stages/ops/pointwise/chain.h"
 
 /* Bytes that hold the content of a storage. */
 struct content_block {
@@ -173,17 +174,25 @@ static enum pst_status check_input(struct check *c,
     return status;
 }
 
-/* Checks that the result in ctx does not overlap an operand: a kernel may only
- * overwrite operand 0, in exactly the same bytes. n: the operand's number. */
+/* What a kernel writes. */
+struct written {
+    struct content_block bytes; /* storage NULL: scratch */
+    unsigned k;           /* number of the result */
+};
+
+/* Checks that the bytes in ctx do not overlap an operand: a kernel may only
+ * overwrite those operands that it can, in exactly the same bytes. n: the
+ * operand's number. */
 static enum pst_status check_no_overlap(struct check *c,
                                         const struct pst_value *value,
                                         unsigned n, const void *ctx)
 {
-    const struct content_block *written = ctx, read = holding_of(c, value);
+    const struct written *to = ctx;
+    const struct content_block *written = &to->bytes, read = holding_of(c, value);
 
     if (!holdings_overlap(written, &read) ||
-        (n == 0 && written->storage != NULL &&
-         (c->x->kernel->flags & PST_K_INPLACE_0) &&
+        (written->storage != NULL &&
+         pst_call_may_overwrite(&c->x->call, c->x->kernel, to->k, n) &&
          read.at.offset == written->at.offset && read.size == written->size))
         return PST_OK;
     return report_violation(c, value, "is written over while it is read");
@@ -192,18 +201,18 @@ static enum pst_status check_no_overlap(struct check *c,
 static enum pst_status check_output(struct check *c, unsigned k)
 {
     const struct pst_value *out = c->x->node->outs[k];
-    const struct content_block h = holding_of(c, out);
+    const struct written to = {holding_of(c, out), k};
     enum pst_status status;
 
     if (has_no_location(out) || out->base != NULL || pst_is_gradient(c->x, k))
         return PST_OK;
     status = check_window(c, out, &c->x->call.out[k], &c->x->out[k]);
     if (status == PST_OK)
-        status = visit_inputs(c, check_no_overlap, &h);
+        status = visit_inputs(c, check_no_overlap, &to);
     if (status != PST_OK)
         return status;
-    drop_overwritten(c, &h);
-    return add_holding(c, &h);
+    drop_overwritten(c, &to.bytes);
+    return add_holding(c, &to.bytes);
 }
 
 static enum pst_status check_node(struct check *c)
@@ -213,7 +222,8 @@ static enum pst_status check_node(struct check *c)
     enum pst_status status = visit_inputs(c, check_input, NULL);
 
     if (status == PST_OK && scratch.size > 0)
-        status = visit_inputs(c, check_no_overlap, &scratch);
+        status =
+            visit_inputs(c, check_no_overlap, &(struct written){scratch, 0});
     if (scratch.size > 0)
         drop_overwritten(c, &scratch);
     for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++)

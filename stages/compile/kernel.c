@@ -47,6 +47,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
     if (!pst_node_executes(node))
         return PST_OK;
     call->args = node->args;
+    call->chain = node->chain;
     call->bf16 = options->bf16 && !reads_rounded(node);
     call->n_in = pst_call_count_in(node->schema, node->args);
     call->n_out = node->n_outs;

@@ -3,6 +3,7 @@
 #include "stages/base/checked.h"
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
+#include "stages/ops/pointwise/chain.h"
 
 #include <string.h>
 
@@ -334,22 +335,39 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Returns the lifetime of the first operand's storage if the node's result may
- * overwrite it, else NULL. */
+/* True if an earlier result of the node has the interval. */
+static bool is_overwritten(const struct pst_compiler *c,
+                           const struct pst_node *node, unsigned k,
+                           int interval)
+{
+    for (unsigned i = 0; i < k; i++)
+        if (c->lives[node->outs[i]->id].interval == interval)
+            return true;
+    return false;
+}
+
+/* Returns the lifetime of the storage of an operand that result k of the node
+ * may overwrite, else NULL. */
 static struct pst_life *find_overwritten(struct pst_compiler *c,
                                          enum pst_list list,
                                          const struct pst_exec_node *x,
-                                         unsigned pos)
+                                         unsigned k, unsigned pos)
 {
-    struct pst_life *life;
+    const struct pst_chain *chain = x->call.chain;
+    const unsigned n = chain != NULL ? chain->n_in : writes_over_first(x);
 
-    if (!writes_over_first(x))
-        return NULL;
-    life = life_of(c, x->node->args[0].value);
-    return life->list == (int)list && life->interval >= 0 && !life->output &&
-                   life->last[list] == pos
-               ? life
-               : NULL;
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_arg *arg = &x->node->args[0];
+        struct pst_life *life =
+            life_of(c, chain != NULL ? arg->values[i] : arg->value);
+
+        if (pst_call_may_overwrite(&x->call, x->kernel, k, i) &&
+            life->list == (int)list && life->interval >= 0 && !life->output &&
+            life->last[list] == pos &&
+            !is_overwritten(c, x->node, k, life->interval))
+            return life;
+    }
+    return NULL;
 }
 
 static unsigned find_last_read(const struct pst_compiler *c,
@@ -378,15 +396,13 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
     c->n_intervals = 0;
     for (unsigned i = 0; i < list->n; i++) {
         struct pst_exec_node *x = &list->at[i];
-        struct pst_life *under =
-            x->node->n_outs == 1 ? find_overwritten(c, l, x, i) : NULL;
-
         for (unsigned k = 0; k < x->node->n_outs; k++) {
             struct pst_value *out = x->node->outs[k];
-            struct pst_life *life = &c->lives[out->id];
+            struct pst_life *life = &c->lives[out->id], *under;
 
             if (out->base != NULL || life->placed || pst_is_gradient(x, k))
                 continue;
+            under = find_overwritten(c, l, x, k, i);
             life->interval = (int)c->n_intervals;
             if (under != NULL) {
                 life->interval = under->interval;

@@ -38,6 +38,7 @@ RUN(recompute)
 RUN(buffers)
 RUN(outputs)
 RUN(constants)
+RUN(chains)
 RUN(layouts)
 RUN(sums)
 RUN(copies)
@@ -79,6 +80,8 @@ static const struct pst_pass passes[] = {
      run_copies},
     {"constants-3", "marks the copies too: list P makes all these once a step",
      GRAPH, CONSTANTS, 0, PST_EDITS_NOTHING, run_constants},
+    {"chains", "elementwise nodes, one block of all after the other",
+     CONTIGUOUS | CONSTANTS, 0, 0, PST_EDITS_ANYTHING, run_chains},
     {"fusion", "finds products that may add straight into a gradient",
      CONTIGUOUS, FUSION, 0, PST_EDITS_NOTHING, run_fusion},
     {"kernels", "a kernel for every node, a list of them for every action",

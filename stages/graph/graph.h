@@ -17,6 +17,7 @@
 #include "stages/base/vec.h"
 #include "stages/graph/tensor.h"
 
+struct pst_chain;
 struct pst_op;
 struct pst_schema;
 struct pst_node;
@@ -156,6 +157,9 @@ struct pst_node {
     const char *origin;
     bool is_function;
     int stage; /* set by the splitter, else -1 */
+    /* penstock.chain: what its kernel runs, in the arena of the program that
+     * has the node (ops/pointwise/chain.h); else NULL. */
+    const struct pst_chain *chain;
 };
 
 enum pst_output_kind {

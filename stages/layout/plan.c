@@ -61,6 +61,7 @@ static enum pst_status make_programs(struct planner *p)
             .threads = role->options.threads,
             .bf16 = role->options.bf16,
             .whole_logits = role->options.whole_logits,
+            .no_chains = role->options.no_chains,
             .verify = role->options.verify,
             .recompute = role->options.recompute,
             .params_on_demand = role->options.shard >= PST_SHARING_ZERO3,

@@ -14,6 +14,8 @@ static struct pst_diag diag;
 static bool seen[64];
 /* Value of --recompute for the programs of the current test. */
 static const char *recompute;
+/* Elements of a chain's block in these programs. */
+static unsigned chain_block;
 
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
@@ -35,6 +37,7 @@ static void text_after(const struct pst_plan *plan, bool bf16, size_t pass,
                                                 .isa = PST_ISA_ANY,
                                                 .threads = 1,
                                                 .bf16 = bf16,
+                                                .chain_block = chain_block,
                                                 .recompute = recompute};
     const struct pst_pass *rows = pst_compile_passes.passes;
     struct pst_program *program;
@@ -587,6 +590,31 @@ static void casts(void **state)
         "id=3\n");
 }
 
+/* gelu(x) * w with the gelu of GPT-2, whose gradient keeps three values. */
+static const char gelu[] =
+    "graph next_id=10 {\n"
+    "  input %x: f32[4, 8]\n"
+    "  param %w \"w\" grad: f32[4, 8]\n"
+    "  %y: f32[4, 8] = aten.mul.Tensor(%x, %w) # - - F id=0\n"
+    "  %p: f32[4, 8] = aten.pow.Tensor_Scalar(%y, 3.0) # - - F id=1\n"
+    "  %q: f32[4, 8] = aten.mul.Scalar(%p, 0.044715) # - - F id=2\n"
+    "  %r: f32[4, 8] = aten.add.Tensor(%y, %q) # - - F id=3\n"
+    "  %t: f32[4, 8] = aten.tanh.default(%r) # - - F id=4\n"
+    "  %u: f32[4, 8] = aten.add.Scalar(%t, 1.0) # - - F id=5\n"
+    "  %z: f32[4, 8] = aten.mul.Tensor(%y, %u) # - - F id=6\n"
+    "  %loss: f32[] = aten.mean.default(%z) # - - F id=7\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static void chains(void **state)
+{
+    (void)state;
+    expect(gelu, false, "chains", "");
+    chain_block = 8;
+    expect(gelu, false, "chains", "?");
+    chain_block = 0;
+}
+
 /* Runs last: checks that a test has shown the effect of every pass. Skips row
  * 0, which makes the text that the other rows change. */
 static void every_row_is_tested(void **state)
@@ -608,6 +636,7 @@ int main(void)
         cmocka_unit_test(heads),
         cmocka_unit_test(layouts),
         cmocka_unit_test(copies),
+        cmocka_unit_test(chains),
         cmocka_unit_test(sums),
         cmocka_unit_test(casts),
         cmocka_unit_test(kernels),

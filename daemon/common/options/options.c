@@ -155,6 +155,10 @@ static const struct pstd_option rows[] = {
          "keep the logits of a language model whole, and their gradient, "
          "instead of computing the loss and the gradients of the last linear "
          "layer by chunks of rows"),
+    FLAG(no_chains, "no-chains",
+         N_STEP | PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_PLAN,
+         "run elementwise operators one after the other on whole tensors, "
+         "instead of a chain of them block by block; the bits are the same"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW,
          "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "

@@ -68,6 +68,7 @@ struct pst_call {
     const void *owner; /* the chosen kernel's owner, or data of the device's
                           adapter; else NULL */
     void *stream;      /* the device's, set by launch; NULL on the host */
+    const struct pst_chain *chain; /* that of the node */
 };
 
 void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
@@ -95,6 +96,10 @@ enum pst_kernel_flags {
      * call of an operator with PST_OP_RANDOM can be replayed in another step
      * (struct pst_recorder) */
     PST_K_REPLAYS = 128,
+    /* An element of the only result depends on the elements of the operands at
+     * its place alone, so a part of a call gives the same bits as the whole. It
+     * reports no faults. */
+    PST_K_ELEMENTWISE = 256,
 };
 
 #define PST_D(name) (1u << PST_##name) /* bit of a dtype mask */
@@ -214,6 +219,8 @@ enum pst_op_flags {
      * is a view or all shapes are equal: strides then do not change the
      * bits. */
     PST_OP_PASSES_ON = 512,
+    /* Only the compiler makes its nodes, from other nodes. */
+    PST_OP_COMPILED = 1024,
 };
 
 typedef void (*pst_op_sizes_fn)(struct pst_build *build, struct pst_node *node);

@@ -103,6 +103,8 @@ void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
 /* A flag of kernels that run one loop of loops.def, besides those of op.h:
  * another device can ask for the loop and its operands, and run them. */
 #define PST_PW_IS_LOOP (1u << 16)
+/* The flags of these kernels. */
+#define PST_PW_LOOPS (PST_PW_IS_LOOP | PST_K_ELEMENTWISE)
 
 struct pst_pw_use {
     pst_loop_fn loop;               /* the variant that runs on any CPU */
@@ -236,17 +238,17 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
  * a similar function. */
 #define PST_PW_ROWS(name, can, tol)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
-                  PST_PW_FLAGS | PST_PW_IS_LOOP, can, NULL, tol)
+                  PST_PW_FLAGS | PST_PW_LOOPS, can, NULL, tol)
 /* Rows for kernels with bool results. */
 #define PST_PW_ROWS_BOOL(name, can)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
-                  (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \
+                  (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_LOOPS, can,      \
                   NULL, 0.0)
 
 /* Rows for i64 kernels NAME_i64. */
 #define PST_PW_ROWS_I64(name, can)                                             \
     PST_SIMD_ROWS(#name "_i64", name##_i64_f32, PST_D(I64),                    \
-                  (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \
+                  (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_LOOPS, can,      \
                   NULL, 0.0)
 
 /* Defines a row that also has kernels by loop `kernel` of simd/loops.def. */

@@ -506,8 +506,8 @@ static void copy_ref_run(const struct pst_call *c)
 
 const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY] = {
     {"copy", PST_ISA_ANY, PST_D_ANY,
-     PST_K_STRIDED | PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL,
-     copy_run, 0.0},
+     PST_K_STRIDED | PST_K_ACCUMULATE | PST_K_ELEMENTWISE | PST_VIEW_IS_COPIES,
+     NULL, NULL, copy_run, 0.0},
     {"copy_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
      NULL, copy_ref_run, 0.0},
 };

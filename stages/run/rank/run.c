@@ -72,7 +72,7 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                      const struct pst_exec_node *n, unsigned site,
                      unsigned char *const *base, const struct pst_action *a)
 {
-    const bool traced = pst_trace_wants(&r->step.trace, &r->plan.role, a);
+    bool traced = pst_trace_wants(&r->step.trace, &r->plan.role, a);
     unsigned before = 0;
     const bool assigns =
         n->first_touch && (n->each || a->microbatch == stage->first_backward);
@@ -94,6 +94,9 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     if (n->role == PST_GRAD_ADD && assigns)
         r->device->mem.device->zero(&r->device->mem, call.in[0].data,
                                     pst_meta_bytes(call.in[0].meta));
+    if (traced && call.chain != NULL)
+        traced = !pst_trace_chain(&r->step.trace, &r->plan.role, r->device, a,
+                                  n->node, &call);
     if (traced)
         before = pst_trace_before(r->device, &call);
     r->device->mem.device->launch(&r->device->mem, n->kernel, &call);

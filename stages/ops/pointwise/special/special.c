@@ -99,7 +99,7 @@ PST_SIMD_EACH(TRIGAMMA)
 
 static const struct pst_kernel polygamma_kernels[] = {
     PST_SIMD_ROWS("trigamma_f32", trigamma, PST_D_ANY,
-                  PST_PW_FLAGS | PST_PW_IS_LOOP, is_first_f32, NULL, 2e-7),
+                  PST_PW_FLAGS | PST_PW_LOOPS, is_first_f32, NULL, 2e-7),
     PST_PW_REF_KERNEL(polygamma),
 };
 PST_PW_ROW_OF(polygamma, "polygamma(int n, Tensor self) -> Tensor",

@@ -8,6 +8,8 @@
 #include "stages/base/str.h"
 #include "stages/graph/schema.h"
 #include "stages/layout/layout.h"
+#include "stages/ops/core/call.h"
+#include "stages/ops/pointwise/chain.h"
 
 /* Bits of pst_origin.order, from the lowest: number of the check, stage in the
  * direction of the pass; the microbatch has the rest. */
@@ -72,7 +74,8 @@ static void count_not_finite(const struct pst_meta *meta, const void *data,
 }
 
 /* Returns which values of a tensor are not finite. Its whole span is checked
- * first: most tensors are finite, including the gaps between their elements. */
+ * first: most tensors are finite, including the gaps between their elements. d
+ * NULL: the host has the tensor. */
 static struct found find_origin(struct pst_rank_device *d,
                                 const struct pst_meta *meta, const void *at)
 {
@@ -82,7 +85,7 @@ static struct found find_origin(struct pst_rank_device *d,
 
     if (at == NULL || !is_real(meta->dtype) || pst_meta_numel(meta) == 0)
         return ret;
-    data = pst_device_pull(&d->mem, at, pst_meta_span(meta));
+    data = d != NULL ? pst_device_pull(&d->mem, at, pst_meta_span(meta)) : at;
     n = pst_meta_span(meta) / pst_dtype_size(meta->dtype);
     if (pst_has_nan(meta->dtype, data, n, true))
         count_not_finite(meta, data, &ret);
@@ -267,4 +270,90 @@ void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,
         record_origin(t, nan, role, a, &text);
         pst_str_fini(&text);
     }
+}
+
+/* --- chains --------------------------------------------------------------- */
+
+/* A chain whose parts run one by one, on the host's copies of its operands. */
+struct parts {
+    const struct pst_node *node; /* the chain's */
+    const struct pst_chain *chain;
+    const void **in; /* operands of the chain */
+    void **out;      /* results of the parts */
+    struct pst_operand operands[PST_CHAIN_OPERANDS];
+    unsigned n;
+};
+
+static void find_operand(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct parts *p = ctx;
+    const struct pst_arg *in = &p->node->args[0];
+    struct pst_operand *to = &p->operands[p->n++];
+
+    (void)arg;
+    to->meta = &(*slot)->meta;
+    for (unsigned i = 0; i < in->n; i++)
+        if (in->values[i] == *slot)
+            to->data = (void *)p->in[i];
+    for (unsigned i = 0; i < p->chain->n_parts; i++)
+        if (p->chain->parts[i].node->outs[0] == *slot)
+            to->data = p->out[i];
+}
+
+/* Runs part i and checks it. */
+static void trace_part(struct pst_trace *t, const struct pst_rank_role *role,
+                       const struct pst_action *a, struct parts *p, unsigned i)
+{
+    const struct pst_chain_part *part = &p->chain->parts[i];
+    struct pst_operand out = {p->out[i], &part->node->outs[0]->meta};
+    struct pst_call call = {.in = p->operands,
+                            .out = &out,
+                            .n_in = part->n_in,
+                            .n_out = 1,
+                            .args = part->node->args,
+                            .owner = part->owner};
+    unsigned before;
+
+    p->n = 0;
+    pst_node_uses((struct pst_node *)part->node, find_operand, p);
+    before = pst_trace_before(NULL, &call);
+    part->kernel->run(&call);
+    pst_trace_after(t, role, NULL, a, part->node, &call, before);
+}
+
+static bool alloc_results(struct parts *p)
+{
+    bool all = true;
+
+    for (unsigned i = 0; i < p->chain->n_parts; i++) {
+        const struct pst_value *out = p->chain->parts[i].node->outs[0];
+
+        p->out[i] = pst_alloc(PST_TAG_EXEC, pst_meta_bytes(&out->meta));
+        all = all && p->out[i] != NULL;
+    }
+    return all;
+}
+
+bool pst_trace_chain(struct pst_trace *t, const struct pst_rank_role *role,
+                     struct pst_rank_device *d, const struct pst_action *a,
+                     const struct pst_node *node, const struct pst_call *call)
+{
+    const struct pst_chain *chain = call->chain;
+    struct parts p = {
+        .node = node,
+        .chain = chain,
+        .in = pst_calloc(PST_TAG_EXEC, call->n_in + 1, sizeof(*p.in)),
+        .out = pst_calloc(PST_TAG_EXEC, chain->n_parts + 1, sizeof(*p.out))};
+    const bool all = p.in != NULL && p.out != NULL && alloc_results(&p);
+
+    for (unsigned i = 0; all && i < call->n_in; i++)
+        p.in[i] = pst_device_pull(&d->mem, call->in[i].data,
+                                  pst_meta_span(call->in[i].meta));
+    for (unsigned i = 0; all && i < chain->n_parts; i++)
+        trace_part(t, role, a, &p, i);
+    for (unsigned i = 0; p.out != NULL && i < chain->n_parts; i++)
+        pst_free(p.out[i]);
+    pst_free(p.in);
+    pst_free(p.out);
+    return all;
 }
