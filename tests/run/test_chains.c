@@ -4,6 +4,7 @@
  * same bits with and without them, for all cuts, schedules and threads.
  */
 #include "stages/ops/core/rows.h"
+#include "stages/ops/pointwise/chain.h"
 #include "tests/run/job.h"
 #include "tests/sanitized.h"
 
@@ -229,11 +230,11 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 static const char *const modules[] = {"m0", "m1", "m2"};
 
-/* Runs a step of the graph, cut before the last n modules. */
+/* Runs a step of the graph, cut n times. */
 static struct pst_dump *run_text(struct text *t, unsigned n,
                                  const struct pst_exec_options *options)
 {
-    const struct pst_split_options cut = {.at = modules + 3 - n, .n_at = n};
+    const struct pst_split_options cut = {.stages = n + 1};
     struct pst_step_result result;
     struct pst_dump *dump;
     struct job job;
