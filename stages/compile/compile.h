@@ -103,7 +103,7 @@ enum pst_status pst_pass_sums(struct pst_compiler *c,
 /* legalise.c: inserts copies for kernels that need contiguous operands. */
 enum pst_status pst_pass_copies(struct pst_compiler *c,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* chains.c: joins elementwise nodes. */
+/* chains/: joins elementwise nodes. */
 enum pst_status pst_pass_chains(struct pst_compiler *c,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* fusion.c: fills c->fused. */

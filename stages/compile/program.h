@@ -120,7 +120,7 @@ struct pst_program_options {
     /* Compute the logits of heads (stages/passes/heads.h) whole, not by
      * chunks. */
     bool whole_logits;
-    /* Run elementwise nodes one by one, not as chains (chains.c). */
+    /* Run elementwise nodes one by one, not as chains (chains/). */
     bool no_chains;
     /* Elements of a chain's block; 0: PST_CHAIN_BLOCK. Nodes with less than two
      * blocks are no parts of chains. */

@@ -89,7 +89,7 @@ struct pst_exec_options {
     /* Compute the logits of a language model whole, not by chunks
      * (stages/passes/heads.h). */
     bool whole_logits;
-    bool no_chains; /* run elementwise nodes one by one (compile/chains.c) */
+    bool no_chains; /* run elementwise nodes one by one (compile/chains/) */
     /* Activations that the backward recomputes instead of keeping them
      * (stages/compile/recompute.h), or "auto" (stages/tune/choose.h); NULL:
      * none. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Chains of elementwise nodes (stages/compile/chains.c): random graphs have the
+ * Chains of elementwise nodes (stages/compile/chains/): random graphs have the
  * same bits with and without them, for all cuts, schedules and threads.
  */
 #include "stages/ops/core/rows.h"

@@ -221,6 +221,9 @@ enum pst_op_flags {
     PST_OP_PASSES_ON = 512,
     /* Only the compiler makes its nodes, from other nodes. */
     PST_OP_COMPILED = 1024,
+    /* An instruction or two for each element: to compute a result again costs
+     * less than to keep it. */
+    PST_OP_CHEAP = 2048,
 };
 
 typedef void (*pst_op_sizes_fn)(struct pst_build *build, struct pst_node *node);

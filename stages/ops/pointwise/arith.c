@@ -145,7 +145,7 @@ SUM(rsub, );
 const struct pst_op pst_op_add_Tensor = {
     .schema = "aten::add.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = infer_alpha,
     .vjp = add_vjp,
 };
@@ -154,7 +154,7 @@ PST_CPU_KERNELS(add_Tensor, add_kernels);
 const struct pst_op pst_op_add_Scalar = {
     .schema = "aten::add.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = infer_alpha,
     .vjp = add_vjp,
 };
@@ -163,7 +163,7 @@ PST_CPU_KERNELS(add_Scalar, add_kernels);
 const struct pst_op pst_op_sub_Tensor = {
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = infer_sub,
     .vjp = sub_vjp,
 };
@@ -172,6 +172,7 @@ PST_CPU_KERNELS(sub_Tensor, sub_kernels);
 const struct pst_op pst_op_sub_Scalar = {
     .schema = "aten::sub.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_CHEAP,
     .infer = infer_sub,
     .vjp = sub_vjp,
 };
@@ -180,6 +181,7 @@ PST_CPU_KERNELS(sub_Scalar, sub_kernels);
 const struct pst_op pst_op_rsub_Tensor = {
     .schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, "
               "Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_CHEAP,
     .infer = infer_sub,
     .vjp = rsub_vjp,
 };
@@ -188,6 +190,7 @@ PST_CPU_KERNELS(rsub_Tensor, rsub_kernels);
 const struct pst_op pst_op_rsub_Scalar = {
     .schema = "aten::rsub.Scalar(Tensor self, Scalar other, "
               "Scalar alpha=1) -> Tensor",
+    .flags = PST_OP_CHEAP,
     .infer = infer_sub,
     .vjp = rsub_vjp,
 };
@@ -255,7 +258,7 @@ static const struct pst_kernel div_kernels[] = {
 
 const struct pst_op pst_op_mul_Tensor = {
     .schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = pst_infer_binary,
     .vjp = mul_vjp,
 };
@@ -263,7 +266,7 @@ PST_CPU_KERNELS(mul_Tensor, mul_kernels);
 
 const struct pst_op pst_op_mul_Scalar = {
     .schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = pst_infer_binary,
     .vjp = mul_vjp,
 };
@@ -278,7 +281,7 @@ PST_CPU_KERNELS(div_Tensor, div_kernels);
 
 const struct pst_op pst_op_div_Scalar = {
     .schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = pst_infer_binary_float,
     .vjp = div_vjp,
 };
@@ -358,7 +361,7 @@ static const struct pst_kernel reciprocal_kernels[] = {
 
 const struct pst_op pst_op_neg = {
     .schema = "aten::neg(Tensor self) -> Tensor",
-    .flags = PST_OP_PASSES_ON,
+    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
     .infer = infer_neg,
     .vjp = neg_vjp,
 };
@@ -366,6 +369,7 @@ PST_CPU_KERNELS(neg, neg_kernels);
 
 const struct pst_op pst_op_abs = {
     .schema = "aten::abs(Tensor self) -> Tensor",
+    .flags = PST_OP_CHEAP,
     .infer = pst_infer_same_as_0,
     .vjp = abs_vjp,
 };

@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_OPS_POINTWISE_CHAIN_H
 /*
  * Chains of elementwise nodes (penstock.chain), which only the compiler makes
- * (stages/compile/chains.c): the kernel of every node runs on a block of all
+ * (stages/compile/chains/): the kernel of every node runs on a block of all
  * operands before the next block begins, so that values between the nodes stay
  * in the cache. The bits are those of the nodes.
  *

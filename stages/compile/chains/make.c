@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Makes the node of a chain: its operands and results, the scratch between its
  * parts, and its text. */
-#include "stages/compile/chains.h"
+#include "stages/compile/chains/chains.h"
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
