@@ -221,8 +221,8 @@ enum pst_op_flags {
     PST_OP_PASSES_ON = 512,
     /* Only the compiler makes its nodes, from other nodes. */
     PST_OP_COMPILED = 1024,
-    /* An instruction or two for each element: to compute a result again costs
-     * less than to keep it. */
+    /* To compute a result again takes no more time than to store it and to load
+     * it later. */
     PST_OP_CHEAP = 2048,
 };
 

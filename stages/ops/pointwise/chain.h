@@ -15,7 +15,7 @@
 #define PST_CHAIN_PARTS    32
 
 /* Elements of a block, if the program does not say otherwise. */
-#define PST_CHAIN_BLOCK 4096
+#define PST_CHAIN_BLOCK 8192
 
 enum pst_chain_place {
     PST_CHAIN_IN,   /* operand of the chain */
