@@ -278,7 +278,7 @@ PST_CPU_KERNELS(relu, relu_kernels);
 
 const struct pst_op pst_op_silu = {
     .schema = "aten::silu(Tensor self) -> Tensor",
-    .flags = PST_OP_PASSES_ON | PST_OP_CHEAP,
+    .flags = PST_OP_PASSES_ON,
     .infer = pst_pw_infer_float,
     .vjp = silu_vjp,
 };
