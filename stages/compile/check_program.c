@@ -174,7 +174,7 @@ static enum pst_status check_input(struct check *c,
     return status;
 }
 
-/* What a kernel writes. */
+/* Bytes that a kernel writes. */
 struct written {
     struct content_block bytes; /* storage NULL: scratch */
     unsigned k;           /* number of the result */
