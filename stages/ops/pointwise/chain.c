@@ -81,11 +81,6 @@ static void run_blocks(void *ctx, unsigned part, unsigned parts)
         run_block(c, calls, at, scratch);
 }
 
-static bool chain_supports(const struct pst_call *c)
-{
-    return c->chain != NULL;
-}
-
 static void chain_run(const struct pst_call *c)
 {
     pst_pool_run(pst_pool_if(c->pool, c->chain->numel >= PST_ND_SERIAL),
@@ -118,8 +113,8 @@ static double chain_flops(const struct pst_node *node)
 }
 
 static const struct pst_kernel chain_kernels[] = {
-    {"chain", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, chain_supports,
-     chain_scratch, chain_run, 0.0},
+    {"chain", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, chain_scratch,
+     chain_run, 0.0},
 };
 
 const struct pst_op pst_op_chain = {
