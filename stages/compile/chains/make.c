@@ -325,7 +325,7 @@ static enum pst_status fill_args(const struct maker *m, struct pst_node *node)
         node->args[0].kind = PST_ARG_VALUES;
         node->args[0].n = (unsigned)m->in.n;
         node->args[0].values = pst_arena_memdup(
-            arena, m->in.at, m->in.n * sizeof(struct pst_value *) + 1);
+            arena, m->in.at, m->in.n * sizeof(struct pst_value *));
         node->args[1].kind = PST_ARG_STRING;
         node->args[1].s = pst_arena_strdup(arena, pst_str_text(&text));
     }
@@ -352,7 +352,7 @@ static enum pst_status make_node(const struct maker *m, struct pst_node **ret)
     node->chain = m->chain;
     node->n_outs = (unsigned)m->out.n;
     node->outs = pst_arena_memdup(arena, m->out.at,
-                                  m->out.n * sizeof(struct pst_value *) + 1);
+                                  m->out.n * sizeof(struct pst_value *));
     if (node->outs == NULL)
         return pst_diag_nomem(m->diag, m->out.n * sizeof(*node->outs));
     status = fill_args(m, node);
