@@ -225,7 +225,7 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                               "%s: the checkpoint of step %" PRIu64
                               " has no averaged parameters: its run had no "
-                              "--ema",
+                              "--ema, or trained no parameter then",
                               query.dir, ckpt->info.step);
     if (status == PST_OK && ckpt->info.bad)
         pstctl_printf(stderr, "note: the checkpoint is bad: %s\n",

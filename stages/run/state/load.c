@@ -342,7 +342,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                               "the checkpoint of step %" PRIu64
                               " has no averaged parameters: its run had no "
-                              "--ema",
+                              "--ema, or trained no parameter then",
                               step);
     if (status == PST_OK && choice->begun != NULL)
         *choice->begun = true;

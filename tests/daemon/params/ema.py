@@ -143,6 +143,22 @@ def resumes(t):
     assert "has no averaged parameters" in out, out
 
 
+def untrained(t):
+    """Checks that a run with --ema which trains nothing is not said to have had
+    no --ema."""
+    t.b.call("run", "gpt.pt2", "--transport", "self", "--stages", "1", "-m", "2",
+             *DATA, "--steps", "1", "--checkpoint", "frozen", "--threads", "1",
+             "--ema", ".9", "--freeze", "h.0", "--lora", "h.0.up:rank=2")
+    says = ("has no averaged parameters: its run had no --ema, or trained no "
+            "parameter then")
+    out = t.b.call("weights", "frozen", "-o", "x.safetensors", "--use-ema",
+                   code=None)
+    assert says in out, out
+    out = t.b.call("eval", "gpt.pt2", "--checkpoint", "frozen", *DATA,
+                   "--use-ema", "--lora", "h.0.up:rank=2,alpha=8", code=None)
+    assert says in out, out
+
+
 def check_thaw(t, name, *words):
     """Checks that in a running job the averages of parameters that are frozen
     end. When these are trained again, their averages begin anew with their
@@ -226,6 +242,7 @@ def main():
         values(t)
         readers(t)
         resumes(t)
+        untrained(t)
         check_thaw(t, "thawed")
         check_thaw(t, "thawed-1", "-n", "2x1", "--shard", "zero1",
                    "--optimizer", "lamb", "--group",
