@@ -320,8 +320,7 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_END) {
         const struct pstd_result *result = note->payload;
 
-        pstd_note_int(note, "again",
-                      pstd_once_is_retried(d, &result->diag));
+        pstd_note_int(note, "again", pstd_once_is_retried(d, &result->diag));
     }
     pstd_daemon_publish(d, note);
     if (note->event == PSTD_EVENT_SERVE_BEGIN && d->rank == 0)

@@ -72,8 +72,7 @@ static void delay_run(struct pstd_daemon *d, uint64_t step,
 bool pstd_once_is_retried(const struct pstd_daemon *d,
                           const struct pst_diag *why)
 {
-    return d->config->stay && d->to_resume &&
-           is_temporary(d, why->status, why);
+    return d->config->stay && d->to_resume && is_temporary(d, why->status, why);
 }
 
 /* In a job with --stay: continues the run during which the ranks have died, if

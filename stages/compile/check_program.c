@@ -177,7 +177,7 @@ static enum pst_status check_input(struct check *c,
 /* Bytes that a kernel writes. */
 struct written {
     struct content_block bytes; /* storage NULL: scratch */
-    unsigned k;           /* number of the result */
+    unsigned k;                 /* number of the result */
 };
 
 /* Checks that the bytes in ctx do not overlap an operand: a kernel may only
@@ -188,7 +188,8 @@ static enum pst_status check_no_overlap(struct check *c,
                                         unsigned n, const void *ctx)
 {
     const struct written *to = ctx;
-    const struct content_block *written = &to->bytes, read = holding_of(c, value);
+    const struct content_block *written = &to->bytes,
+                               read = holding_of(c, value);
 
     if (!holdings_overlap(written, &read) ||
         (written->storage != NULL &&

@@ -495,7 +495,7 @@ static void second_folder_has_the_name_of_the_first(void **state)
     assert_non_null(strstr(diag.text, "mend or remove it"));
 }
 
-/* A record that is a link is refused, with or without a file behind it, since
+/* A record that is a link is refused, whether or not its target exists, since
  * writing would replace that file. */
 static void record_is_no_link(void **state)
 {

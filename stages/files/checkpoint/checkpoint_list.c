@@ -213,7 +213,7 @@ static bool find_foreign(const char *dir, uint64_t step, char ret[256])
     while (d != NULL && !found && (e = readdir(d)) != NULL) {
         found = !pst_has_prefix(e->d_name, "rank-") &&
                 !pst_has_prefix(e->d_name, PST_MANIFEST_FILE) &&
-                /* of a pin that was killed; older versions wrote it */
+                /* older versions, killed while pinning, left it */
                 !pst_has_prefix(e->d_name, PST_PIN_FILE ".tmp-");
         for (size_t i = 0; i < PST_COUNT(ours); i++)
             found = found && strcmp(e->d_name, ours[i]) != 0;

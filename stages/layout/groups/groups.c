@@ -355,7 +355,8 @@ struct names PST_VEC(const char *);
 
 /* Adds the name of a parameter, and of each module around it: "h", "h.0" and
  * "h.0.weight". */
-static bool add_names(struct groups_maker *m, const char *fqn, struct names *ret)
+static bool add_names(struct groups_maker *m, const char *fqn,
+                      struct names *ret)
 {
     for (const char *dot = strchr(fqn, '.'); dot != NULL;
          dot = strchr(dot + 1, '.')) {
