@@ -71,8 +71,8 @@
       "reserved")                                                              \
     X(PEERS, "peers", "info",                                                  \
       "of_rank= direct= of= why=; ranks with which a rank exchanges messages " \
-      "from device to device, of all others; why: what a rank of another "     \
-      "process was refused")                                                   \
+      "from device to device, of all others; why: reason why the memory of a " \
+      "rank of another process could not be opened")                                                   \
     X(HOSTED, "hosted", "warn",                                                \
       "of_rank= device= calls= bytes= text=; calls of a microbatch that run "  \
       "on the host, since the device has no kernel for them, and bytes that "  \

@@ -33,9 +33,9 @@ static double used_rows(const struct pstd_session *s, uint64_t rows,
 
 /* The numbers that rank 0 counts and sends to the others. */
 struct counted {
-    uint64_t steps;  /* of --epochs */
-    uint64_t rows;   /* of a pass over the data */
-    uint64_t each;   /* rows of a step with the first number of microbatches */
+    uint64_t steps;  /* steps that --epochs asks for */
+    uint64_t rows;   /* rows in one pass over the data */
+    uint64_t each;   /* rows in a step with the first number of microbatches */
     uint64_t before; /* steps before a resume */
     double used;     /* rows in these */
 };

@@ -438,7 +438,8 @@ enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned *ret_dim, bool *ret_rows,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. Broadcasts rank 0's bytes (at most 64 KiB), such as commands.
+/* COLLECTIVE. Broadcasts rank 0's bytes, such as commands: one message for
+ * each rank.
  * idle is called while waiting, and the processor is yielded between polls. */
 enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
                                      size_t size, pst_idle_fn idle, void *ctx,

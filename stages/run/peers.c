@@ -23,7 +23,8 @@ struct offer {
     uint64_t given; /* 0: nothing */
 };
 
-/* Rank i has opened the memory of rank k: opened[i * n + k]. */
+/* Rank i has opened the memory of rank k: opened[i * n + k]. A rank has its own
+ * row, rank 0 has all. */
 struct talks {
     unsigned n, me;
     struct offer *offers;
@@ -138,15 +139,34 @@ static void open_memories(struct pst_engine *engine, struct talks *t)
     }
 }
 
-/* Uses those memories that were opened both ways. */
-static void choose_peers(struct pst_engine *engine, const struct talks *t)
+/* Sends each rank which ranks have opened its memory. Rank 0 comes last, so
+ * that it keeps its own. */
+static enum pst_status spread_readers(struct pst_engine *engine,
+                                      const struct talks *t,
+                                      struct pst_diag *diag)
 {
-    for (unsigned k = 0; k < t->n; k++) {
-        engine->readers[k] = t->opened[(size_t)k * t->n + t->me] != 0;
+    enum pst_status status = PST_OK;
+
+    if (t->me != 0)
+        return pst_engine_transfer(engine, false, 0, engine->readers, t->n,
+                                   diag);
+    for (unsigned k = t->n; k-- > 0 && status == PST_OK;) {
+        for (unsigned i = 0; i < t->n; i++)
+            engine->readers[i] = t->opened[(size_t)i * t->n + k] != 0;
+        if (k > 0)
+            status = pst_engine_transfer(engine, true, k, engine->readers, t->n,
+                                         diag);
+    }
+    return status;
+}
+
+/* Uses those memories that were opened both ways. */
+static void choose_peers(struct pst_engine *engine, unsigned n)
+{
+    for (unsigned k = 0; k < n; k++)
         if (engine->readers[k] && engine->foreign[k].device != NULL)
             engine->peers[k] = &engine->foreign[k];
-    }
-    set_peers(engine, t->n);
+    set_peers(engine, n);
 }
 
 /* Opens the memories; all ranks agree on those that are used. */
@@ -163,10 +183,9 @@ static enum pst_status talk(struct pst_engine *engine, struct talks *t,
     open_memories(engine, t);
     status = gather_rows(engine, t->opened, t->n, diag);
     if (status == PST_OK)
-        status = pst_engine_broadcast(engine->transport, t->opened,
-                                      (size_t)t->n * t->n, NULL, NULL, diag);
+        status = spread_readers(engine, t, diag);
     if (status == PST_OK)
-        choose_peers(engine, t);
+        choose_peers(engine, t->n);
     return status;
 }
 

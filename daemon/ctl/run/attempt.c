@@ -376,8 +376,9 @@ static enum pst_status draw_trace(struct pstctl_attempt *r,
     return status;
 }
 
-/* Describes a run that was stopped after `step`: whether --resume goes on
- * there, and the changes of the model that it undoes, as after `stop --now`. */
+/* Sets the message of a run that was stopped after `step`. It says whether a
+ * resume begins at that step, and which changes of the model no checkpoint has:
+ * `stop --now` saves none. */
 static enum pst_status describe_stop(const struct pstctl_attempt *r,
                                      uint64_t step, struct pst_diag *diag)
 {

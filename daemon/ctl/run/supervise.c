@@ -113,8 +113,9 @@ static void decide_restart(struct pstctl_supervisor *s,
 }
 
 /* Lists the changes that a restart, or a later --resume, undoes. Without
- * --checkpoint no run goes on from this end. A job that stays does not know
- * whether a run that is over, as most are when it ends, had checkpoints. */
+ * --checkpoint no run can be resumed, so nothing is listed. Nor for a job that
+ * stays, if no run is in progress: it does not know whether the last run had
+ * checkpoints. */
 static void list_undone(const struct pstctl_supervisor *s,
                         const struct pstctl_fate *fate, struct pstctl_end *ret)
 {

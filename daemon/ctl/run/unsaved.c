@@ -75,8 +75,8 @@ static void track_step(struct pstctl_unsaved *u, const pstctl_event *event)
 /* A change waits for the save in progress, so each save that ends after the
  * change contains it. A restart that fails before the run has begun again does
  * not end the run: the job may be restarted once more. A run that has ended
- * keeps the changes that it has not saved until another one begins, since a
- * resume goes on without them. */
+ * keeps the changes that it has not saved until another one begins: a resume
+ * would not have them. */
 void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;

@@ -216,7 +216,8 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     s->saved_changes = info.changes;
     s->good_changes = s->changes;
     if (s->w->rank == 0) {
-        struct pstd_numbers ignored; /* what was done is not undone */
+        /* The count of rollbacks and the like only grows. */
+        struct pstd_numbers ignored;
 
         pstd_gauge_read(&s->gauge, info.options);
         pstd_numbers_read(&ignored, &s->skipped, info.options);

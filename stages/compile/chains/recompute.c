@@ -3,7 +3,8 @@
  * Keeps fewer values for the backward: where its chains read the result of a
  * cheap elementwise node of the forward, they compute it again in their blocks.
  * Only if all that the node reads is kept anyway, so that this saves memory and
- * costs no more than the reads that it saves.
+ * costs no more than the reads that it saves. A copy whose group is too short
+ * for a chain is a node of its own: it saves the memory, but not the time.
  */
 #include "stages/compile/chains/chains.h"
 #include "stages/passes/rewrite.h"

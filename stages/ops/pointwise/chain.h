@@ -28,7 +28,9 @@ struct pst_chain_operand {
     enum pst_chain_place place;
     unsigned index; /* number of the operand, result or slot */
     int64_t step;   /* bytes from a block to the next; 0 in a slot */
-    struct pst_meta whole, last; /* of a block, and of the last block */
+    /* shape of the operand in a block, and in the last block, which may have
+     * fewer rows */
+    struct pst_meta whole, last;
 };
 
 /* A node of the chain, and its call on a block. */
