@@ -36,7 +36,7 @@ static size_t fold(const struct pst_str *text)
                                    &read, &diag),
               &diag);
     pst_str_addn(&read.lines, pst_str_text(&folded.lines), folded.lines.len);
-    assert_ok(pst_unfold_lines(&read, text->len, &again, &diag), &diag);
+    assert_ok(pst_unfold_lines(&read, SIZE_MAX, &again, &diag), &diag);
     if (again.len != text->len ||
         memcmp(pst_str_text(&again), pst_str_text(text), text->len) != 0)
         fail_msg("of:\n%scame:\n%s", pst_str_text(text), pst_str_text(&again));
@@ -212,6 +212,10 @@ static void forged_runs_are_refused(void **state)
             fail_msg("case %zu: %s", i, diag.text);
     }
     assert_int_equal(unfold_run("a 5\nb", forgeries[0].run, 1, 4000),
+                     PST_ERR_INPUT);
+    /* 5 lines of 4 bytes and their offsets */
+    assert_ok(unfold_run("a 5\nb 4\n", forgeries[0].run, 1, 60), &diag);
+    assert_int_equal(unfold_run("a 5\nb 4\n", forgeries[0].run, 1, 59),
                      PST_ERR_INPUT);
 }
 

@@ -14,6 +14,7 @@
 
 #include "daemon/common/control/frame.h"
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
 #include "stages/split/store/pack.h"
 #include "tests/fuzz/measure.h"
@@ -488,6 +489,58 @@ static void lines(void **state)
     assert_int_equal(n_failed, 0);
 }
 
+/* Reads a plan file of the lines and one run that repeats them `count` times.
+ */
+static void try_run(const char *lines, uint64_t count, const char *said)
+{
+    const size_t most = (size_t)64 << 20;
+    struct bytes b = map_bytes(), runs = map_bytes(), file = map_bytes();
+    unsigned n = 0;
+    struct measured m;
+
+    put(&b, lines, strlen(lines));
+    for (const char *at = lines; *at != '\0'; at++)
+        n += *at == '\n';
+    put_varint(&runs, n); /* lines before the run */
+    put_varint(&runs, n); /* period */
+    put_varint(&runs, count);
+    put_varint(&runs, 0); /* deltas */
+    wrap_lines(&b, &file);
+    put_head(&file, 6, runs.n);
+    put(&file, runs.at, runs.n);
+    m = measure(read_plan, &file, (struct tries){1, INFINITY, most});
+    if (getenv("PST_VERBOSE") != NULL)
+        print_message("run of \"%.1s\": %.0f ms, %.1f MiB: %s\n", lines, m.ms,
+                      (double)m.grown / 1048576, m.text);
+    if (m.status != PST_ERR_INPUT || strstr(m.text, said) == NULL)
+        failed("run of \"%.1s\": %s\n", lines, m.text);
+    if (!SANITIZED && m.grown > most)
+        failed("run of \"%.1s\": %zu bytes\n", lines, m.grown);
+    (void)munmap(b.at, CAPACITY);
+    (void)munmap(runs.at, CAPACITY);
+    (void)munmap(file.at, CAPACITY);
+}
+
+/* A run takes no bytes in the file, however often it repeats its lines: without
+ * end, and as often as is still accepted. */
+static void repeated(void **state)
+{
+    static const char *const all[] = {"c{\n}\n", "a1\n", "\n",
+                                      "z1\n",    "c{\n", "i\"\n"};
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(all); i++) {
+        const size_t size = strlen(all[i]);
+        /* "c{" and "}" are two lines; each takes its offset, too. */
+        const size_t each =
+            i == 0 ? (size + 1) / 2 + sizeof(size_t) : size + sizeof(size_t);
+
+        try_run(all[i], UINT32_MAX - 2, "too many");
+        try_run(all[i], pst_fold_limit(size) / each / 2 * 2 - 4, "");
+    }
+    assert_int_equal(n_failed, 0);
+}
+
 int main(void)
 {
     static const struct {
@@ -497,7 +550,7 @@ int main(void)
                  {"empties", empties},
                  {"unknowns", unknowns},
                  {"truncated", truncated}};
-    static struct CMUnitTest tests[PST_COUNT(parts) * PST_COUNT(ways) + 1];
+    static struct CMUnitTest tests[PST_COUNT(parts) * PST_COUNT(ways) + 2];
     size_t n = 0;
     int ret;
 
@@ -508,6 +561,7 @@ int main(void)
                                              .initial_state =
                                                  (void *)(uintptr_t)&ways[w]};
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(lines);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(repeated);
     ret = cmocka_run_group_tests_name("bombs", tests, NULL, NULL);
     print_message("%u bombs: %.2f ms at most (%s), %.2f times the size (%s)\n",
                   worst.n, worst.ms, worst.slowest, worst.times, worst.largest);

@@ -377,7 +377,7 @@ static void write_folded(const struct base *base, uint8_t *body, size_t size)
         file.runs.len = runs.len;
         file.lines.data = (uint8_t *)folded.lines.text;
         file.lines.len = folded.lines.len;
-        if (pst_unfold(&folded, (size_t)1 << 20, &again, &diag) == PST_OK)
+        if (pst_unfold(&folded, &again, &diag) == PST_OK)
             seen.unfolded++;
         else
             check_refusal(PST_ERR_INPUT, &diag);

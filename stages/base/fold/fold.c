@@ -13,14 +13,15 @@ void pst_folded_fini(struct pst_folded *folded)
 /* Verifies that unfolding gives back the same message, since a model may have
  * any names and numbers. */
 static enum pst_status check_fold(const struct pst_folded *folded,
-                                  const void *data, size_t size, size_t max,
+                                  const void *data, size_t size,
                                   struct pst_diag *diag)
 {
     struct pst_str again = {0};
-    enum pst_status status = pst_unfold(folded, max, &again, diag);
+    enum pst_status status = pst_unfold(folded, &again, diag);
 
-    if (status == PST_OK &&
-        (again.len != size || memcmp(again.text, data, size) != 0))
+    if (status == PST_ERR_INPUT ||
+        (status == PST_OK &&
+         (again.len != size || memcmp(again.text, data, size) != 0)))
         status = pst_diag_set(diag, PST_E_RECORD_UNFIT,
                               "the message does not come back as it was");
     pst_str_fini(&again);
@@ -38,16 +39,17 @@ enum pst_status pst_fold(const ProtobufCMessageDescriptor *descriptor,
     if (status == PST_OK)
         status = pst_fold_lines(pst_str_text(&lines), lines.len, ret, diag);
     if (status == PST_OK)
-        status = check_fold(ret, data, size, lines.len, diag);
+        status = check_fold(ret, data, size, diag);
     pst_str_fini(&lines);
     return status;
 }
 
-enum pst_status pst_unfold(const struct pst_folded *folded, size_t max,
-                           struct pst_str *ret, struct pst_diag *diag)
+enum pst_status pst_unfold(const struct pst_folded *folded, struct pst_str *ret,
+                           struct pst_diag *diag)
 {
     struct pst_str lines = {0};
-    enum pst_status status = pst_unfold_lines(folded, max, &lines, diag);
+    enum pst_status status = pst_unfold_lines(
+        folded, pst_fold_limit(folded->lines.len), &lines, diag);
 
     if (status == PST_OK)
         status = pst_message_pack(&lines, ret, diag);

@@ -46,16 +46,24 @@ void pst_folded_fini(struct pst_folded *folded);
 /* --- fold.c --------------------------------------------------------------- */
 
 /* Folds a packed message that pst_wire_scan accepts. PST_ERR_UNSUPPORTED if it
- * has parts that cannot be folded. The caller passes ret zeroed and releases
+ * has parts that cannot be folded, or if unfolding would exceed
+ * pst_fold_limit. The caller passes ret zeroed and releases
  * it, also after a failure. */
 enum pst_status pst_fold(const ProtobufCMessageDescriptor *descriptor,
                          const void *data, size_t size, struct pst_folded *ret,
                          struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the packed message; its lines may have at most `max` bytes. The
- * caller passes ret zeroed and releases it, also after a failure. */
-enum pst_status pst_unfold(const struct pst_folded *folded, size_t max,
-                           struct pst_str *ret,
+/* Returns the packed message. PST_ERR_INPUT if its lines take more than
+ * pst_fold_limit. The caller passes ret zeroed and releases it, also after a
+ * failure. */
+enum pst_status pst_unfold(const struct pst_folded *folded, struct pst_str *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the bytes that unfolded lines and their offsets may take, for lines
+ * of `size` bytes in the file: runs repeat lines without taking bytes there. A
+ * model of 1000 layers has about 10 MiB of lines. */
+static inline size_t pst_fold_limit(size_t size)
+{
+    return 8 * size + ((size_t)16 << 20);
+}
 
 /* --- lines.c -------------------------------------------------------------- */
 
@@ -65,8 +73,8 @@ enum pst_status pst_fold_lines(const char *text, size_t len,
                                struct pst_folded *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Restores the text. PST_ERR_INPUT if the runs do not fit the lines, or if the
- * text exceeds max bytes. The caller passes ret zeroed and releases it, also
- * after a failure. */
+ * text and the offsets of its lines exceed max bytes. The caller passes ret
+ * zeroed and releases it, also after a failure. */
 enum pst_status pst_unfold_lines(const struct pst_folded *folded, size_t max,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

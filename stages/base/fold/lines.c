@@ -356,7 +356,10 @@ static enum pst_status report_misfit(const struct unfolder *u, const char *what)
 static enum pst_status put_line(struct unfolder *u, const char *text,
                                 size_t len)
 {
-    if (len > u->max - u->ret->len)
+    /* A line takes its offset in memory, too. */
+    const size_t taken = u->ret->len + u->starts.n * sizeof(u->starts.at[0]);
+
+    if (len + sizeof(u->starts.at[0]) > u->max - taken)
         return report_misfit(u, "they are too many");
     if (!pst_vec_push(TAG, &u->starts, u->ret->len))
         return pst_diag_nomem(u->diag, len);

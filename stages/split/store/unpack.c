@@ -513,29 +513,23 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
     return PST_OK;
 }
 
-/* Returns the maximum size of the unfolded body: a run repeats lines without
- * taking bytes in the file. */
-static size_t max_lines(size_t size)
-{
-    return 64 * size + ((size_t)64 << 20);
-}
-
 /* Unfolds the body from lines and runs; for files that do not have the body
  * itself. */
 static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
                                    struct pst_str *ret, struct pst_diag *diag)
 {
-    const size_t max = max_lines(file->lines.len);
+    const size_t limit = pst_fold_limit(file->lines.len);
     struct pst_folded folded = {0};
-    enum pst_status status = pst_fold_unpack_runs(
-        file->runs.data, file->runs.len, max / sizeof(int64_t), &folded, diag);
+    enum pst_status status =
+        pst_fold_unpack_runs(file->runs.data, file->runs.len,
+                             limit / sizeof(int64_t), &folded, diag);
 
     pst_str_addn(&folded.lines, (const char *)file->lines.data,
                  file->lines.len);
     if (status == PST_OK && folded.lines.failed)
         status = pst_diag_nomem(diag, file->lines.len);
     if (status == PST_OK)
-        status = pst_unfold(&folded, max, ret, diag);
+        status = pst_unfold(&folded, ret, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "%s", PST_PLAN_FILE);
     pst_folded_fini(&folded);

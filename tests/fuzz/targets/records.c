@@ -110,7 +110,7 @@ static bool fix_plan(Penstock__Plan__PlanFile *file, char digest[33])
                                &folded, &diag) == PST_OK;
     pst_str_addn(&folded.lines, (const char *)file->lines.data,
                  file->lines.len);
-    ret = ret && pst_unfold(&folded, 1 << 20, &body, &diag) == PST_OK;
+    ret = ret && pst_unfold(&folded, &body, &diag) == PST_OK;
     if (ret)
         pst_digest(pst_str_text(&body), body.len, digest);
     pst_str_fini(&body);
