@@ -224,6 +224,10 @@ struct pst_device {
     enum pst_status (*open)(unsigned ordinal, size_t size,
                             struct pst_device_memory *ret,
                             struct pst_diag *diag);
+    /* Makes the operating system provide all pages of the memory now: page
+     * faults in the first step would make the other ranks wait. NULL: `open`
+     * has done it. */
+    void (*touch)(struct pst_device_memory *mem, struct pst_pool *pool);
     void (*close)(struct pst_device_memory *mem);
     /* Enqueues a copy. IN: from the host; OUT: to the host; COMPUTE: within the
      * memory. Ranges must not overlap. The host must not

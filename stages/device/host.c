@@ -6,9 +6,10 @@
 #include <sys/mman.h>
 
 #include "stages/base/host/alive.h"
+#include "stages/base/host/pool.h"
 
 #define HUGE_PAGE      ((size_t)2 << 20)
-#define POPULATE_PIECE ((size_t)1 << 30)
+#define POPULATE_PIECE ((int64_t)256 << 20)
 
 enum pst_status pst_host_refused(size_t size, int err, struct pst_diag *diag)
 {
@@ -48,16 +49,36 @@ enum pst_status pst_host_open(unsigned ordinal, size_t size,
         return pst_host_refused(size, errno, diag);
     if (size >= 4 * HUGE_PAGE)
         (void)madvise(p, size, MADV_HUGEPAGE); /* best effort */
-#ifdef MADV_POPULATE_WRITE
-    for (size_t at = 0; at < size; at += POPULATE_PIECE) {
-        (void)madvise((char *)p + at, PST_MIN(size - at, POPULATE_PIECE),
-                      MADV_POPULATE_WRITE);
-        pst_alive_progress();
-    }
-#endif
     ret->base = p;
     ret->size = size;
     return PST_OK;
+}
+
+#ifdef MADV_POPULATE_WRITE
+static void touch_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct pst_device_memory *mem = ctx;
+    int64_t begin, end;
+
+    pst_pool_share((int64_t)mem->size, HUGE_PAGE, part, parts, &begin, &end);
+    for (int64_t at = begin; at < end; at += POPULATE_PIECE) {
+        (void)madvise(mem->base + at, (size_t)PST_MIN(end - at, POPULATE_PIECE),
+                      MADV_POPULATE_WRITE); /* best effort */
+        if (part == 0)
+            pst_alive_progress(); /* the watched thread has part 0 */
+    }
+}
+#endif
+
+void pst_host_touch(struct pst_device_memory *mem, struct pst_pool *pool)
+{
+#ifdef MADV_POPULATE_WRITE
+    pst_pool_run(pst_pool_if(pool, mem->size >= 4 * HUGE_PAGE), touch_part,
+                 mem);
+#else
+    (void)mem;
+    (void)pool;
+#endif
 }
 
 void pst_host_close(struct pst_device_memory *mem)

@@ -4,11 +4,13 @@
 /* Device functions for devices whose memory is the host's. */
 #include "stages/device/device.h"
 
-/* Allocates memory, in huge pages if it is large, and touches all pages: page
- * faults in the first step would make the other ranks wait. */
+/* Allocates memory, in huge pages if it is large. */
 enum pst_status pst_host_open(unsigned ordinal, size_t size,
                               struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
+/* The threads of the pool touch a part each: the kernel clears pages at the
+ * speed of one core, on the NUMA node of the thread that asks for them. */
+void pst_host_touch(struct pst_device_memory *mem, struct pst_pool *pool);
 void pst_host_close(struct pst_device_memory *mem);
 /* There is one queue, which is synchronous: work is done when the call returns.
  */

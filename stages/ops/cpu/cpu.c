@@ -29,6 +29,7 @@ const struct pst_device pst_device_cpu = {
     .name = "cpu",
     .space = PST_SPACE_HOST,
     .open = pst_host_open,
+    .touch = pst_host_touch,
     .close = pst_host_close,
     .copy = pst_host_copy,
     .zero = pst_host_zero,

@@ -155,6 +155,8 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
         return status;
     }
     d->pool = pool;
+    if (d->mem.device->touch != NULL)
+        d->mem.device->touch(&d->mem, pool);
     status = find_tasks(d, role, diag);
     return status == PST_OK ? load_params(d, role, layout, diag) : status;
 }
