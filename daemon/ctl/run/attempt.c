@@ -21,6 +21,9 @@
 
 #define CONNECT_MS 5    /* interval between attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end by themselves */
+/* The same after the result: ranks that have finished only write their last
+ * lines and leave MPI, which takes long on a busy machine alone. */
+#define FINISH_MS 30000
 #define KILL_MS    2000 /* time between the request to end and SIGKILL */
 /* After this time, a killed process that does not end is reported. */
 #define REPORT_MS 4000
@@ -512,7 +515,7 @@ static enum pst_status watch_to_end(struct pstctl_attempt *r,
             return explain_end(r, diag);
         }
         pstctl_close(&r->follow.conn);
-        wait_for_end(r, END_MS);
+        wait_for_end(r, status == PST_OK ? FINISH_MS : END_MS);
         return status;
     }
     if (ours && r->follow.conn.fd >= 0 && r->signals < 2 &&
