@@ -154,8 +154,8 @@ sanitizers() {
       -Wno-maybe-uninitialized -Wno-restrict" -Dcuda=disabled \
     -Db_sanitize=address,undefined -Db_lundef=false
   ASAN_OPTIONS=handle_sigill=1 timed "tests with ASan and UBSan" meson_tests "$root/build-asan" \
-    "tests with ASan and UBSan" --suite unit --no-suite waiting \
-    --no-suite plain --no-suite unsanitized
+    "tests with ASan and UBSan" --num-processes $(($(nproc) + 2)) \
+    --suite unit --no-suite waiting --no-suite plain --no-suite unsanitized
   only=tests-of-threads timed "building with TSan" need_build \
     "$root/build-tsan" -Dbuildtype=debug -Doptimization=1 -Dc_args=-g1 \
     -Dcuda=disabled \
@@ -216,16 +216,17 @@ comparison_list() {
 }
 
 # comparisons: runs those comparisons that nobody has taken yet, in copies of
-# one process. Both halves of the tests call it when they have done the rest,
-# so they end at about the same time.
+# one process, two at once since each waits for programs now and then. Both
+# halves of the tests call it when they have done the rest, so they end at about
+# the same time.
 comparisons() {
   local last good=0 bad=1
   need_python
   # PyTorch's second thread would spin and delay other processes.
   comparison_list | OMP_NUM_THREADS=1 "$python" \
     "$root/tests/compare/several.py" "$root/build/daemon/penstock" \
-    --times "$times" --taken "$beside/taken" 2>"$log.err" | tee "$log" |
-    grep -vE '^[0-9]+ passed, ' || true
+    --at-once 2 --times "$times" --taken "$beside/taken" 2>"$log.err" |
+    tee "$log" | grep -vE '^[0-9]+ passed, ' || true
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     good=${BASH_REMATCH[1]}
@@ -303,10 +304,10 @@ if [ "$mode" != --quick ]; then
   other=$!
   timed "PyTorch" need_python
 fi
-# Many of these tests wait, so there is one more process than processors.
+# Many of these tests wait, so there are more processes than processors.
 # shellcheck disable=SC2046
 timed "tests" meson_tests "$root/build" "tests" \
-  --num-processes $(($(nproc) + 1)) \
+  --num-processes $(($(nproc) + 3)) \
   $([ "$mode" = --quick ] || echo --no-suite sanitized)
 
 if [ "$mode" != --quick ]; then

@@ -25,7 +25,7 @@ import job  # noqa: E402
 import tensor_file  # noqa: E402
 from tensor_file import contents  # noqa: E402
 
-STEPS = 2000
+STEPS = 1000
 # Many microbatches make a step long enough to be paused.
 MICROBATCHES = "32" if sys.argv[3] == "self" else "8"
 
