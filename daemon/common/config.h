@@ -129,7 +129,7 @@ struct pstd_option {
     const char *help;
 };
 
-#define PSTD_MAX_OPTIONS 192
+#define PSTD_MAX_OPTIONS 256
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
@@ -147,6 +147,7 @@ struct pstd_config {
     uint64_t unshard_window, stash_keep;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
+    const char *bind;
     const char *plugin; /* paths */
     const char *missing;
     bool check_plugins;

@@ -65,6 +65,8 @@
     X(RUN_GIVEN_UP, "run_given_up", "error",                                   \
       "step= id= text=; that run does not go on, and the job waits for "       \
       "another one")                                                           \
+    X(BOUND, "bound", "info",                                                  \
+      "of_rank= processors=; of its kernel threads (--bind cores)")            \
     X(MEMORY, "memory", "info",                                                \
       "of_rank= stages= arena= params= grads= optim= buffers= gathered= "      \
       "prepared= stash= messages= workspace= outputs=; bytes that are "        \

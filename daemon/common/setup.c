@@ -123,6 +123,22 @@ unsigned pstd_local_rank(unsigned rank, unsigned size)
     return size > 1 ? rank : 0;
 }
 
+unsigned pstd_local_size(unsigned size)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE",
+                                        "SLURM_STEP_TASKS_PER_NODE"};
+
+    for (size_t i = 0; i < PST_COUNT(names); i++) {
+        const char *text = getenv(names[i]); // NOLINT(concurrency-mt-unsafe)
+        const unsigned long n = text != NULL ? strtoul(text, NULL, 10) : 0;
+
+        if (n > 0 && n <= size && size > 1)
+            return (unsigned)n;
+    }
+    return size;
+}
+
 enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
                                  const char *what, struct pst_diag *diag)
 {
@@ -213,6 +229,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .check_grads = train,
         .keep_outputs = !train || config->dump != NULL,
         .threads = (unsigned)config->threads,
+        .bind = strcmp(config->bind, "cores") == 0,
         .seed = config->seed,
         .bf16 = strcmp(config->dtype, "bf16") == 0,
         .groups = train ? config->group : NULL,

@@ -18,6 +18,9 @@
 /* Returns the index of this process among those of its host, as set by the
  * launcher, else its rank among `size`. */
 unsigned pstd_local_rank(unsigned rank, unsigned size);
+/* Returns the number of processes on this host, as set by the launcher, else
+ * `size`. */
+unsigned pstd_local_size(unsigned size);
 /* Refuses a ramp of --microbatches, which only training has. what: "a served
  * model". */
 enum pst_status pstd_refuse_ramp(const struct pstd_config *config,

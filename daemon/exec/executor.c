@@ -99,6 +99,8 @@ void pstd_set_device(const struct pstd_executor *w,
     options->device = w->device;
     options->ordinal = w->ordinal;
     options->devices = pstd_mailbox_config(w->mailbox)->device;
+    options->before_here = pstd_local_rank(w->rank, w->size);
+    options->ranks_here = pstd_local_size(w->size);
 }
 
 /* Emits START, and waits until the loop has opened log and socket. */

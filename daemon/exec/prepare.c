@@ -325,6 +325,29 @@ static void emit_memory(struct pstd_session *s)
     }
 }
 
+/* Reports what the kernel threads of each local rank are bound to. */
+static void emit_processors(struct pstd_session *s)
+{
+    struct pstd_executor *w = s->w;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++) {
+        unsigned n;
+        const unsigned *at = pst_engine_processors(w->engine, i, &n);
+        struct pst_str text = {0};
+        struct pstd_note note;
+
+        for (unsigned k = 0; at != NULL && k < n; k++)
+            pst_str_addf(&text, k > 0 ? ",%u" : "%u", at[k]);
+        if (text.len > 0) {
+            pstd_note_init(&note, PSTD_EVENT_BOUND);
+            pstd_note_int(&note, "of_rank", w->size == 1 ? i : w->rank);
+            pstd_note_text(&note, "processors", pst_str_text(&text));
+            pstd_mailbox_post(w->mailbox, &note, true);
+        }
+        pst_str_fini(&text);
+    }
+}
+
 /* Warns of calls that the device of a local rank leaves to the host. If memory
  * runs out, only the first operators are reported. */
 static void emit_hosted(struct pstd_session *s)
@@ -533,6 +556,7 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         emit_begin(s);
     if (status == PST_OK) {
         emit_memory(s);
+        emit_processors(s);
         emit_hosted(s);
         emit_peers(s);
     }

@@ -80,6 +80,11 @@ struct pst_exec_options {
     bool check_grads;
     unsigned threads; /* threads of each rank's kernel pool; 0: its share of
                          the cores */
+    /* Bind each kernel thread to a processor of its own. The threads of this
+     * process come after those of `before_here` other ranks of this host, of
+     * all ranks_here (0: only those of this process are here). */
+    bool bind;
+    unsigned before_here, ranks_here;
     /* Run the ranks of one process on a thread each; else the caller's thread
      * runs them in turn. Results are the same. */
     bool side_by_side;

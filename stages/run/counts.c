@@ -216,6 +216,8 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
             ? pst_lanes_new(engine, &engine->lanes, diag)
             : pst_pool_new(engine->grid->options.threads, &engine->pool, diag);
 
+    if (status == PST_OK && engine->grid->options.bind)
+        status = pst_engine_bind_threads(engine, diag);
     for (unsigned k = 0; k < engine->n_local && status == PST_OK; k++) {
         if (k == 0 && compiles_code(engine, engine->ranks[k]))
             pst_device_cpu.warm_up();

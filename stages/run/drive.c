@@ -99,6 +99,7 @@ void pst_engine_free(struct pst_engine *engine)
     pst_engine_counts_fini(engine);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);
+    pst_vec_fini(&engine->processors);
     pst_free(engine);
 }
 

@@ -68,6 +68,8 @@ struct pst_engine {
     struct pst_awake awake;
     struct pst_pool *pool; /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */
+    /* Processors of the kernel threads, rank by rank; empty: not bound. */
+    struct PST_VEC(unsigned) processors;
     /* By local rank. devices: its arena. programs: its programs, if several
      * numbers of microbatches share them; else NULL. */
     struct pst_rank_device *devices;
@@ -104,6 +106,12 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
 /* Sets *ret (owned) to the weights of the microbatches in a new engine. */
 enum pst_status pst_weights_new(const struct pst_grid *grid, double **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* bound.c. Binds the calling thread, those of the lanes and of all kernel
+ * pools, which have been started. PST_ERR_UNSUPPORTED if the ranks on this host
+ * have more threads than it has processors. */
+enum pst_status pst_engine_bind_threads(struct pst_engine *engine,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 
 /* counts.c. Creates the grids, and the tables for each number of microbatches.
  * Released by pst_engine_free, also on failure. */

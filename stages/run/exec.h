@@ -58,6 +58,10 @@ const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 unsigned pst_engine_n_local(const struct pst_engine *engine);
 /* Returns the memory of a local rank, with the number of microbatches that
  * needs most. */
+/* Returns the processors, as Linux numbers them, that the *ret_n kernel threads
+ * of local rank i are bound to; NULL: they are not bound. */
+const unsigned *pst_engine_processors(const struct pst_engine *engine,
+                                      unsigned i, unsigned *ret_n);
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
 /* Adds to `list` the kernel calls of a local rank that its device leaves to the

@@ -241,6 +241,11 @@ struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i)
     return lanes->at[i].pool;
 }
 
+pthread_t pst_lanes_thread(const struct pst_lanes *lanes, unsigned i)
+{
+    return i == 0 ? pthread_self() : lanes->at[i].thread;
+}
+
 static enum pst_status start_thread(struct lane *l, struct pst_diag *diag)
 {
     const int err = pst_thread_start(&l->thread, serve_lane, l);

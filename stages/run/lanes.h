@@ -11,6 +11,8 @@
  */
 #include "stages/run/exec.h"
 
+#include <pthread.h>
+
 struct pst_lanes;
 
 /* Sets *ret (owned) to lanes for the engine's local ranks; called before these
@@ -21,6 +23,9 @@ enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
 void pst_lanes_free(struct pst_lanes *lanes);
 /* Returns the kernel pool of the i-th local rank. */
 struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i);
+
+/* Returns the thread of the i-th local rank; the caller's for the first. */
+pthread_t pst_lanes_thread(const struct pst_lanes *lanes, unsigned i);
 
 /* pst_lanes_source sets the data source of a step. pst_lanes_fill, whose ctx is
  * the lanes, calls it under a lock; any thread. */

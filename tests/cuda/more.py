@@ -89,23 +89,27 @@ def cpu(job):
     data = f"{job.work}/{name}.safetensors"
     begin = time.monotonic()
     for dtype in "f32", "bf16":
-        found = []
-        for n in THREADS[:1] if job.tiny else THREADS[::-1]:
-            if n <= (os.cpu_count() or 1) and time.monotonic() - begin < 120:
-                said = job.run(f"{job.work}/{name}-1", data, "cpu", 1, 16, 3,
-                               "--threads", n, "--dtype", dtype)
-                found.append(f"{n}: {said['step_s']:.3f}")
-        job.row(f"{name} 16 x (2, 128) {dtype} on the CPU, seconds by threads",
-                "; ".join(found))
+        for bind in "none", "cores":
+            found = []
+            for n in THREADS[:1] if job.tiny else THREADS[::-1]:
+                if n <= (os.cpu_count() or 1) and time.monotonic() - begin < 120:
+                    said = job.run(f"{job.work}/{name}-1", data, "cpu", 1, 16,
+                                   3, "--threads", n, "--dtype", dtype,
+                                   "--bind", bind)
+                    found.append(f"{n}: {said['step_s']:.3f}")
+            job.row(f"{name} 16 x (2, 128) {dtype} on the CPU, --bind {bind}, "
+                    "seconds by threads", "; ".join(found))
         found = []
         for n in RANKS[1:2] if job.tiny else RANKS[::-1]:
             if n <= (os.cpu_count() or 1) and time.monotonic() - begin < 130:
                 said = job.run(f"{job.work}/{name}.pt2", data, "cpu", n, 16, 3,
                                "--threads", 1, "--dtype", dtype, "--policy",
-                               "flops", "--stages", n, transport="mpi")
+                               "flops", "--stages", n, "--bind", "cores",
+                               transport="mpi")
                 found.append(f"{n}: {said['step_s']:.3f} (bubble "
                              f"{said['bubble']:.2f})")
-        job.row(f"{name} {dtype} on the CPU, seconds by ranks of one thread",
+        job.row(f"{name} {dtype} on the CPU, --bind cores, seconds by "
+                "ranks of one thread",
                 "; ".join(found))
     job.row("the same in PyTorch", "", speed.ms(torch_step(job, nets, name)))
 

@@ -93,6 +93,7 @@ CASES = [
     ("run.plan", 64, "tiny.pt2", "penstockd tiny.pt2 --transport self"),
     ("run.options", 64, "--keep-best", WITH + "--keep-best"),
     ("device.name", 64, "gpu:0", WITH + "--device gpu:0"),
+    ("host.bind", 65, "--bind cores", WITH + "--threads 1024 --bind cores"),
     ("device.none", 65, "CUDA driver", WITH + "--device cuda"),
     ("run.options", 64, "--min-ranks", WITH + "--min-ranks 1"),
     *(("run.options", 64, text, WITH + words) for text, words in (

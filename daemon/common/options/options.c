@@ -135,6 +135,10 @@ static const struct pstd_option rows[] = {
     UINT(threads, "threads", T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
          "0", 0, 1024,
          "kernel threads of each rank; 0: its share of the cores"),
+    CHOICE(bind, "bind", T_STEP | PSTD_OPT_SERVE, "none", "none|cores",
+           "cores: bind each kernel thread to a processor of its own, on "
+           "different cores as far as there are enough; for machines that this "
+           "job has for itself"),
     UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_SPLIT, "0", 0, MANY,
          "seed of all random numbers"),
     ROW(plugin, "plugin", 0, PATHS, PLUGINS, NULL, 0, 0, "FILE.so",

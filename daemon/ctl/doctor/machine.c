@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "stages/base/host/headroom.h"
+#include "stages/base/host/topology.h"
 
 #define MIB      1048576.0
 #define LOW_MIB  512.0
@@ -172,6 +173,27 @@ static void check_cores(struct pstctl_doctor *d)
             "this process may use %d of %ld cores", CPU_COUNT(&set), all);
 }
 
+/* Notes cores with two hardware threads: twice as many kernel threads as cores
+ * may be slower than as many. */
+static void check_threads(struct pstctl_doctor *d)
+{
+    struct pst_topology topology = {0};
+    struct pst_str text = {0};
+    struct pst_diag ignored;
+
+    if (pst_topology_read(d->root, NULL, &topology, &ignored) == PST_OK) {
+        pst_topology_print(&topology, &text);
+        if (topology.n_cores < topology.processors.n)
+            pstctl_add_finding(
+                d, PSTCTL_NOTE,
+                "compare --threads with the number of cores and of processors; "
+                "on a machine that the job has for itself, with --bind cores",
+                "this machine has %s", pst_str_text(&text));
+    }
+    pst_topology_fini(&topology);
+    pst_str_fini(&text);
+}
+
 static void check_governor(struct pstctl_doctor *d)
 {
     char text[64];
@@ -218,6 +240,7 @@ const struct pstctl_check pstctl_checks_machine[] = {
     {"shm", "/dev/shm, which ranks talk through", check_shm},
     {"segments", "of processes that were killed", check_segments},
     {"cores", "that may be used", check_cores},
+    {"threads", "of a core", check_threads},
     {"governor", "of the processor", check_governor},
     {"cpu-limit", "of control groups", check_quota},
     {"gpus", "for --device cuda", pstctl_check_gpus},

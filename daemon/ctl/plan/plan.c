@@ -13,6 +13,7 @@
 #include "daemon/ctl/plan/ramp.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
+#include "stages/base/host/topology.h"
 #include "stages/ops/devices.h"
 #include "stages/ops/rates/rates.h"
 #include "stages/sched/simulate.h"
@@ -31,12 +32,13 @@ struct forecast {
     const struct pst_plan *plan;
     struct pst_costs costs;
     struct pst_sim sim;
-    struct pst_str note;     /* text about the cost of tail microbatches */
-    struct pst_str products; /* GEMM libraries in use */
-    struct pst_str times;    /* text that names the source of the times */
-    const char *recompute;   /* value of --recompute, never "auto" */
-    const char *shard;       /* value of --shard, never "auto" */
-    const char *stash;       /* value of --stash, never "auto" */
+    struct pst_str note;       /* text about the cost of tail microbatches */
+    struct pst_str products;   /* GEMM libraries in use */
+    struct pst_str processors; /* of this machine */
+    struct pst_str times;      /* text that names the source of the times */
+    const char *recompute;     /* value of --recompute, never "auto" */
+    const char *shard;         /* value of --shard, never "auto" */
+    const char *stash;         /* value of --stash, never "auto" */
     unsigned replicas;
     struct pst_choices choices; /* choices of --what-if */
     struct pstctl_ramp ramp;
@@ -125,6 +127,16 @@ static json_t *choices_json(const struct forecast *f)
     return list;
 }
 
+static void describe_processors(struct pst_str *out)
+{
+    struct pst_topology topology = {0};
+    struct pst_diag ignored;
+
+    if (pst_topology_read("", NULL, &topology, &ignored) == PST_OK)
+        pst_topology_print(&topology, out);
+    pst_topology_fini(&topology);
+}
+
 static enum pst_status print_json(const struct forecast *f,
                                   struct pst_diag *diag)
 {
@@ -137,12 +149,13 @@ static enum pst_status print_json(const struct forecast *f,
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
         json_pack(
-            "{s:s s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o "
+            "{s:s s:s s:s s:s s:o s:s? s:s s:s s:s s:s s:I s:s s:o s:o s:o s:o "
             "s:o s:o}",
             "schedule", f->sched->name, "recompute", f->recompute, "shard",
             f->shard, "stash", f->stash, "choices", choices_json(f), "note",
             f->note.text, "isa", pst_isa_name(pst_cpu_isa()), "products",
-            pst_str_text(&f->products), "times", pst_str_text(&f->times),
+            pst_str_text(&f->products), "processors",
+            pst_str_text(&f->processors), "times", pst_str_text(&f->times),
             "deferred", (json_int_t)f->sched->n_deferred, "placement",
             pst_str_text(&placement), "step_s", pstctl_json_real(f->sim.step),
             "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks, "groups",
@@ -174,6 +187,8 @@ static void print_memory(const struct forecast *f)
         pstctl_printf(stdout, "%s\n", f->note.text);
     pstctl_printf(stdout, "kernels for %s; products by %s\n",
                   pst_isa_name(pst_cpu_isa()), pst_str_text(&f->products));
+    if (f->processors.len > 0)
+        pstctl_printf(stdout, "this machine: %s\n", f->processors.text);
     pstctl_printf(stdout,
                   "rank  stages      MiB  params  prepared   grads   optim   "
                   "stash  messages  work  outputs  in flight\n");
@@ -467,6 +482,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     describe_times(config, &f.times);
+    describe_processors(&f.processors);
     pst_device_cpu.describe(&f.products);
     if (strcmp(config->dtype, "bf16") == 0 || pst_plan_casts_bf16(p.plan)) {
         pst_str_add(&f.products, "; ");
@@ -522,6 +538,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_schedule_free(f.sched);
     pst_str_fini(&f.note);
     pst_str_fini(&f.products);
+    pst_str_fini(&f.processors);
     pst_str_fini(&f.times);
     pst_free(f.memory);
     pst_free(f.eval);

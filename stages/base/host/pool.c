@@ -157,6 +157,17 @@ void pst_pool_free(struct pst_pool *pool)
     pst_free(pool);
 }
 
+enum pst_status pst_pool_bind(const struct pst_pool *pool, pthread_t caller,
+                              const unsigned *processors, struct pst_diag *diag)
+{
+    enum pst_status status = pst_thread_bind(caller, processors[0], diag);
+
+    for (unsigned i = 1; i < pool->threads && status == PST_OK; i++)
+        status =
+            pst_thread_bind(pool->helpers[i - 1].thread, processors[i], diag);
+    return status;
+}
+
 unsigned pst_pool_threads(const struct pst_pool *pool)
 {
     return pool ? pool->threads : 1;

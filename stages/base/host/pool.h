@@ -8,6 +8,7 @@
  */
 #include "stages/base/diag.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,6 +21,11 @@ typedef void (*pst_pool_fn)(void *ctx, unsigned part, unsigned parts);
 enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_pool_free(struct pst_pool *pool);
+/* Binds the thread that calls pst_pool_run to processors[0], helper i
+ * to processors[i]. */
+enum pst_status pst_pool_bind(const struct pst_pool *pool, pthread_t caller,
+                              const unsigned *processors,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the number of threads; 1 if pool is NULL. */
 unsigned pst_pool_threads(const struct pst_pool *pool);
 /* Returns pool, or NULL if the work is too small to wake it: other threads

@@ -6,10 +6,20 @@
  * thread receives them. A signal that a thread raises by its own fault (SIGSEGV
  * and the like) is still delivered to it.
  */
+#include "stages/base/diag.h"
+
 #include <pthread.h>
 
 /* Returns 0 or an errno. Any thread. */
 int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx);
+
+#define PST_MAX_PROCESSORS 8192 /* of a host; Linux has at most as many */
+
+/* Binds a thread to a processor. Threads that are started later with
+ * pst_thread_start may use all processors of this process, whether the thread
+ * that starts them is bound or not. Any thread. */
+enum pst_status pst_thread_bind(pthread_t thread, unsigned processor,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 struct pst_node;
 
