@@ -15,6 +15,7 @@
 #include "stages/base/host/fs.h"
 
 #define LINE_MAX_BYTES 4096
+#define CLAIM          "job.lock"
 #define RETRY_US       50000
 /* attempts to lock, RETRY_US apart: a killed rank may soon be gone */
 #define RETRIES 40
@@ -300,6 +301,42 @@ enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
     const enum pst_status status = check_unlocked(dir, "supervisor", diag);
 
     return status == PST_OK ? check_unlocked(dir, "rank-0", diag) : status;
+}
+
+enum pst_status pstd_logfile_claim(const char *dir, int *ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    struct pst_diag ignored;
+    enum pst_status status = pstd_logfile_check(dir, diag);
+    int fd = -1;
+
+    *ret = -1;
+    if (status != PST_OK)
+        return status;
+    /* If a file cannot be made here, ranks say so, or have the folder on
+     * another host. */
+    pst_str_addf(&path, "%s/" CLAIM, dir);
+    if (pst_mkdirs(dir, 0750, &ignored) == PST_OK && !path.failed)
+        fd = open(path.text,
+                  O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW |
+                      O_NONBLOCK,
+                  0640);
+    pst_str_fini(&path);
+    if (fd >= 0 && is_locked(fd, LOCK_EX))
+        status = pst_diag_set(diag, PST_E_JOB_LOG_IN_USE,
+                              "the log folder %s belongs to another job that "
+                              "is being started: stop that job, or choose "
+                              "another --log-dir",
+                              dir);
+    /* A job may have begun, and given up its claim, since the first check. */
+    else
+        status = pstd_logfile_check(dir, diag);
+    if (status == PST_OK)
+        *ret = fd;
+    else if (fd >= 0)
+        (void)close(fd);
+    return status;
 }
 
 /* Locks the file until it is closed; gives up if another process keeps the lock

@@ -74,7 +74,7 @@
     X(PEERS, "peers", "info",                                                  \
       "of_rank= direct= of= why=; ranks with which a rank exchanges messages " \
       "from device to device, of all others; why: reason why the memory of a " \
-      "rank of another process could not be opened")                                                   \
+      "rank of another process could not be opened")                           \
     X(HOSTED, "hosted", "warn",                                                \
       "of_rank= device= calls= bytes= text=; calls of a microbatch that run "  \
       "on the host, since the device has no kernel for them, and bytes that "  \
@@ -316,6 +316,12 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
 /* Checks before a job is started that no running job uses the folder; changes
  * nothing. PST_ERR_CONFIG: a running job uses it. */
 enum pst_status pstd_logfile_check(const char *dir,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Checks the same, and locks DIR/job.lock, so that of two jobs that are started
+ * at once only one gets the folder: both find no log in use. *ret: close it
+ * when the job has begun, whose logs are locked then; -1 if the folder cannot
+ * be made or written here. */
+enum pst_status pstd_logfile_claim(const char *dir, int *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Reopens the file after a rename by logrotate; keeps the old file on
  * failure. */

@@ -126,11 +126,15 @@ static enum pst_status handle_signal(struct pstctl_attempt *r,
 }
 
 /* Records that all options and files have been accepted, and reports that to
- * the process that waits for the job to begin (--detach). */
+ * the process that waits for the job to begin (--detach). Ranks have locked
+ * their logs then. */
 static void record_begin(struct pstctl_attempt *r)
 {
     struct pst_diag none;
 
+    if (r->log_claim >= 0)
+        (void)close(r->log_claim);
+    r->log_claim = -1;
     r->begun = true;
     r->begun_at = pst_now();
     if (r->begun_fd != NULL && *r->begun_fd >= 0) {

@@ -27,6 +27,8 @@ struct pstctl_attempt {
     int signal_fd;
     int *begun_fd;      /* pipe to the process that waits for the begin; NULL:
                            none */
+    int log_claim;      /* lock of the log folder until the job has begun, or -1
+                           (pstd_logfile_claim) */
     bool supervised;    /* the job does not outlive this process */
     unsigned signals;   /* number of received signals that end the job */
     int signal;         /* the first such signal */
@@ -62,7 +64,7 @@ struct pstctl_attempt {
 };
 
 /* Sets up names, plan and signals of the job that config describes. The caller
- * sets a->begun_fd before, and calls fini in any case. */
+ * sets a->begun_fd and a->log_claim before, and calls fini in any case. */
 enum pst_status pstctl_attempt_init(struct pstctl_attempt *a,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -89,6 +89,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
                                     struct pst_diag *diag)
 {
     int *const begun_fd = r->begun_fd;
+    const int log_claim = r->log_claim;
     enum pst_status status;
     char key[33];
 
@@ -99,6 +100,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .signal_fd = -1,
         .kept_run = -1,
         .begun_fd = begun_fd,
+        .log_claim = log_claim,
         .supervised =
             config->max_restarts > 0 || config->detach || pstd_stays(config),
         .launch = PSTCTL_LAUNCH_NONE,
@@ -268,4 +270,6 @@ void pstctl_attempt_fini(struct pstctl_attempt *r)
         (void)close(r->signal_fd);
     if (r->kept_run >= 0)
         (void)close(r->kept_run);
+    if (r->log_claim >= 0)
+        (void)close(r->log_claim);
 }

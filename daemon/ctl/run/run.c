@@ -147,15 +147,16 @@ static enum pst_status run_alone(struct job *job, unsigned ranks,
 static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                struct pst_diag *diag)
 {
-    struct job job = {.attempt = {.begun_fd = begun_fd}};
+    struct job job = {.attempt = {.begun_fd = begun_fd, .log_claim = -1}};
     struct pstctl_supervisor s = {
         .config = config,
         .starter = {run_once, clear_start, wait_to_restart, &job},
         .record = {.log = {.fd = -1}}};
     struct pstctl_attempt *a = &job.attempt;
-    enum pst_status status = config->log_dir != NULL
-                                 ? pstd_logfile_check(config->log_dir, diag)
-                                 : PST_OK;
+    enum pst_status status =
+        config->log_dir != NULL
+            ? pstd_logfile_claim(config->log_dir, &a->log_claim, diag)
+            : PST_OK;
 
     if (status != PST_OK)
         return status;

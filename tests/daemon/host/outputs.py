@@ -13,7 +13,9 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import clients  # noqa: E402
+import logs  # noqa: E402
 from job import Bench  # noqa: E402
+from patience import wait_until  # noqa: E402
 
 
 def bytes_of(b, name):
@@ -90,6 +92,25 @@ def keeps_others(b):
     assert not glob.glob(b.path("train.*")), glob.glob(b.path("train.*"))
 
 
+def keeps_logs_apart(b):
+    """Starts two runs with one --log-dir at once: one of them is refused. The
+    gate holds the other until then, so both are there in any case."""
+    for folder in "logs-1", "logs-2":
+        b.gate(0)
+        jobs = [b.begin("run", "tiny.plan", "--data", "data.safetensors",
+                        "--transport", "self", "--quiet", "--steps", "2",
+                        "--log-dir", folder, PENSTOCK_GATE="gate")
+                for _ in range(2)]
+        wait_until(lambda: any(x.poll() is not None for x in jobs), "a refusal")
+        jobs.sort(key=lambda x: x.poll() is None)
+        said = b.ended(jobs[0], 78).stderr
+        assert folder in said and "[job.log-in-use]" in said, said
+        b.gate(9)
+        b.ended(jobs[1])
+        names = {head["job"] for head, _ in logs.read(b.path(folder))}
+        assert len(names) == 1, names
+
+
 def needs_folders(b):
     """Checks that a run says at its start that it could not write a file, and
     that a resume goes on with a warning."""
@@ -134,6 +155,7 @@ def main():
         b.call("weights", "ck", "-o", "ck/step-00000002/new.safetensors")
         keeps_inputs(b, model)
         keeps_others(b)
+        keeps_logs_apart(b)
         needs_folders(b)
     print("ok")
 

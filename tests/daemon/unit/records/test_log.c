@@ -137,6 +137,38 @@ static void belongs_to_one_job(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* One of two jobs that are started at once gets the folder, also if no log is
+ * locked yet. */
+static void is_claimed_by_one_job(void **state)
+{
+    char dir[] = "/tmp/pst-log-XXXXXX", path[64];
+    struct pstd_logfile log;
+    struct pst_diag diag;
+    int first, second;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_ok(pstd_logfile_claim(dir, &first, &diag), &diag);
+    assert_int_equal(pstd_logfile_claim(dir, &second, &diag), PST_ERR_CONFIG);
+    assert_int_equal(diag.error, PST_E_JOB_LOG_IN_USE);
+    assert_int_equal(second, -1);
+    assert_ok(pstd_logfile_open(&log, dir, "rank-0", &diag), &diag);
+    assert_int_equal(close(first), 0);
+    assert_int_equal(pstd_logfile_claim(dir, &second, &diag), PST_ERR_CONFIG);
+    pstd_logfile_close(&log);
+    assert_ok(pstd_logfile_claim(dir, &first, &diag), &diag);
+    assert_int_equal(close(first), 0);
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", dir,
+                       i == 0 ? "job.lock" : "rank-0.log");
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
+    /* A folder that cannot be made here may be one of another host. */
+    assert_ok(pstd_logfile_claim("/dev/null/log", &first, &diag), &diag);
+    assert_int_equal(first, -1);
+}
+
 static void reopens_after_rename(void **state)
 {
     char dir[] = "/tmp/pst-log-XXXXXX", old[64], now[64];
@@ -293,6 +325,7 @@ int main(void)
         cmocka_unit_test(cuts_long_lines),
         cmocka_unit_test(bounds_notes),
         cmocka_unit_test(belongs_to_one_job),
+        cmocka_unit_test(is_claimed_by_one_job),
         cmocka_unit_test(reopens_after_rename),
         cmocka_unit_test(counts_lost_lines),
         cmocka_unit_test(document_is_complete),
