@@ -484,7 +484,8 @@ int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
  * library or of a job, with any cut and number of ranks. A message says if the
- * run's second folder, which is not read, has or may have a later one.
+ * run's second folder, which is not read, has or may have a later one, and if
+ * averages of {"ema", ...} are dropped because this session keeps none.
  * *ret_step (may be NULL): the number of steps finished in it; the session
  * continues with the next one. After an error nothing has changed, except if a
  * file cannot be read half-way: then the session can only be freed

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setting.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
@@ -207,11 +208,66 @@ static void note_place(const penstock_session *s, struct pst_save_note *note)
                        (unsigned long long)s->placed);
 }
 
+/* True if the checkpoint records the session's own value of an option that
+ * changes results, not that of the run which it has loaded: for what its state
+ * has, and for all if it has made steps, unless `penstock set` has set the
+ * option in the run, where it stays set. */
+static bool is_own(const penstock_session *s, const struct pstd_option *row)
+{
+    const bool made = s->step != s->placed || s->run_options[0] == '\0';
+    char given[64];
+
+    if (!(row->groups & PSTD_OPT_NUMBERS) ||
+        !pstl_option_is_of(PSTL_SESSION, row->name))
+        return false;
+    (void)snprintf(given, sizeof(given), "given --%s=", row->name);
+    return strcmp(row->name, "ema") == 0 ||
+           (made && strstr(s->run_options, given) == NULL);
+}
+
+/* Makes the options of the run that the checkpoint records. */
+static enum pst_status make_options(const penstock_session *s,
+                                    struct pst_str *ret, struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (const char *at = s->run_options; *at != '\0';) {
+        const size_t line = strcspn(at, "\n"), name = strcspn(at, "=");
+        bool own = false;
+
+        for (size_t i = 0; i < n && !own; i++)
+            own = name == strlen(rows[i].name) + 2 &&
+                  strncmp(at, "--", 2) == 0 &&
+                  strncmp(at + 2, rows[i].name, name - 2) == 0 &&
+                  is_own(s, &rows[i]);
+        if (!own)
+            pst_str_addn(ret, at, line + (at[line] != '\0'));
+        at += line + (at[line] != '\0');
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+        char name[64];
+
+        if (!is_own(s, &rows[i]))
+            continue;
+        (void)snprintf(name, sizeof(name), "--%s", rows[i].name);
+        pstd_setting_add(ret, name,
+                         pstd_config_text(&s->config, &rows[i], &text)
+                             ? pst_str_text(&text)
+                             : "not given");
+        ret->failed |= text.failed;
+        pst_str_fini(&text);
+    }
+    return ret->failed ? pst_diag_nomem(diag, ret->len) : PST_OK;
+}
+
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error)
 {
     char bad[PST_CHECKPOINT_REASON] = "";
     struct pst_save_note note = {.ret_bad = bad};
+    struct pst_str options = {0};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -219,10 +275,12 @@ int penstock_save(penstock_session *session, const char *folder,
         return pstl_return(status, &diag, error);
     note.course = session->course;
     note.changes = session->changes;
-    note.options = session->run_options;
+    status = make_options(session, &options, &diag);
+    note.options = pst_str_text(&options);
     note_place(session, &note);
-    status = pst_transport_agree(session->transport,
-                                 ensure_claim(session, folder, &diag), &diag);
+    if (status == PST_OK)
+        status = ensure_claim(session, folder, &diag);
+    status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         status = pst_transport_agree(
             session->transport,
@@ -241,6 +299,7 @@ int penstock_save(penstock_session *session, const char *folder,
         pstl_send_note(&session->messages, pst_str_text(&text));
         pst_str_fini(&text);
     }
+    pst_str_fini(&options);
     return pstl_session_release(session, status, &diag, error);
 }
 
@@ -258,6 +317,7 @@ static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
                                        struct pst_checkpoint_info *ret,
                                        struct pst_diag *diag)
 {
+    char words[2048];
     bool begun = false;
     struct pst_str differs = {0};
     const struct pst_load_choice choice = {.dir = folder,
@@ -273,9 +333,39 @@ static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
         pst_transport_agree(s->transport, begun ? PST_ERR_INTERNAL : PST_OK,
                             NULL) != PST_OK)
         s->failed = true;
-    if (status == PST_OK && differs.len > 0)
-        pstl_send_note(&s->messages, pst_str_text(&differs));
+    if (status == PST_OK && differs.len > 0) {
+        pstl_words_of_options(pst_str_text(&differs), words, sizeof(words));
+        pstl_send_note(&s->messages, words);
+    }
     pst_str_fini(&differs);
+    return status;
+}
+
+/* After a load on rank 0: what later saves need to know of the run, and what
+ * the caller may want to know of it. */
+static enum pst_status adopt_run(penstock_session *s, const char *folder,
+                                 const struct pst_checkpoint_info *info,
+                                 struct pst_diag *diag)
+{
+    struct pst_checkpoint_run whose = {0};
+    struct pst_str text = {0};
+    uint64_t newest = info->step;
+    enum pst_status status;
+
+    memcpy(s->run_options, info->options, sizeof(info->options));
+    if (find_newest_step(folder, &newest, NULL) != PST_OK)
+        newest = info->step;
+    status = record_seen(s, folder, newest, diag);
+    /* Later saves to that folder continue its run. */
+    if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
+        whose.name[0] != '\0') {
+        memcpy(s->run, whose.name, sizeof(s->run));
+        s->course = PST_MAX(s->course, whose.course);
+    }
+    pst_free(whose.fallback);
+    if (pst_checkpoint_describe_second(folder, info, true, &text))
+        pstl_send_note(&s->messages, pst_str_text(&text));
+    pst_str_fini(&text);
     return status;
 }
 
@@ -307,25 +397,7 @@ int penstock_load(penstock_session *session, const char *folder,
         if (ret_step != NULL)
             *ret_step = info.step;
     }
-    if (status == PST_OK && pstl_is_first(session)) {
-        struct pst_checkpoint_run whose = {0};
-        struct pst_str text = {0};
-        uint64_t newest = info.step;
-
-        memcpy(session->run_options, info.options, sizeof(info.options));
-        if (find_newest_step(folder, &newest, NULL) != PST_OK)
-            newest = info.step;
-        status = record_seen(session, folder, newest, &diag);
-        /* Later saves to that folder continue its run. */
-        if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
-            whose.name[0] != '\0') {
-            memcpy(session->run, whose.name, sizeof(session->run));
-            session->course = PST_MAX(session->course, whose.course);
-        }
-        pst_free(whose.fallback);
-        if (pst_checkpoint_describe_second(folder, &info, true, &text))
-            pstl_send_note(&session->messages, pst_str_text(&text));
-        pst_str_fini(&text);
-    }
+    if (status == PST_OK && pstl_is_first(session))
+        status = adopt_run(session, folder, &info, &diag);
     return pstl_session_release(session, status, &diag, error);
 }

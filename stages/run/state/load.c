@@ -237,6 +237,49 @@ static void add_differing(const struct loader *l, bool here, const char *what,
         pst_str_add(out, what);
 }
 
+/* True if this run keeps an average of the parameter. */
+static bool has_average(const struct pst_engine *engine, unsigned param)
+{
+    struct pst_meta meta;
+
+    return is_trained(engine, param) &&
+           pst_optim_state(pst_grid_update(engine->grid, param), PST_OPTIM_EMA,
+                           &engine->grid->plan->params.at[param].meta, &meta);
+}
+
+/* Appends how many averages of --ema only this run keeps, or only the run of
+ * the checkpoint did. */
+static void add_averages(const struct loader *l, struct pst_str *out)
+{
+    const struct pst_plan *plan = l->engine->grid->plan;
+    unsigned begin = 0, dropped = 0;
+
+    for (size_t i = 0; i < plan->params.n; i++) {
+        const bool here = has_average(l->engine, (unsigned)i);
+        struct pst_str name = {0};
+
+        pst_str_addf(&name, "ema.%s", plan->params.at[i].fqn);
+        if (!name.failed) {
+            const bool there = find_tensor(l, name.text) != NULL;
+
+            begin += here && !there;
+            dropped += there && !here;
+        }
+        pst_str_fini(&name);
+    }
+    if (dropped > 0)
+        pst_str_addf(out,
+                     "%saverages are dropped, since there is no --ema now; "
+                     "parameters with one: %u",
+                     out->len > 0 ? "; " : "", dropped);
+    if (begin > 0)
+        pst_str_addf(
+            out,
+            "%saverages begin with the values of the checkpoint, which "
+            "has none; parameters with one: %u",
+            out->len > 0 ? "; " : "", begin);
+}
+
 /* Describes how the model differs from that of the checkpoint. */
 static void describe_other(const struct loader *l, struct pst_str *out)
 {
@@ -254,6 +297,8 @@ static void describe_other(const struct loader *l, struct pst_str *out)
                   ": not trained before, the states of the optimizer "
                   "begin here",
                   out);
+    if (l->engine->grid->options.train)
+        add_averages(l, out);
 }
 
 /* Sets engine->updates, engine->since and the loss scale from the checkpoint.
