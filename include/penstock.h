@@ -319,14 +319,14 @@ int penstock_comm_from_fortran(int comm, void *ret, size_t size,
 void penstock_session_free(penstock_session *session);
 
 /* Returns the number of inputs, outputs, ... of the session's model, which
- * penstock_swap changes. */
+ * penstock_swap changes, and penstock_load where it says so. */
 size_t penstock_session_count(const penstock_session *session,
                               enum penstock_kind kind);
 /* Describes an input of a whole step, as penstock_train_step takes it, or an
  * output, as penstock_output gives it: with the rows of all microbatches, and
  * an output without dimensions with one number for each microbatch. Also
- * describes a parameter or buffer, whose pointers are valid until a
- * penstock_swap. */
+ * describes a parameter or buffer, whose pointers are valid until the model
+ * changes (penstock_swap, penstock_load). */
 int penstock_session_describe(penstock_session *session,
                               enum penstock_kind kind, size_t index,
                               struct penstock_info *ret,
@@ -450,9 +450,9 @@ int penstock_input_gradient(penstock_session *session, size_t input,
  * contiguous (strides are NULL), belongs to the session and is read-only. With
  * {"device", "cuda"} it is in the memory of a GPU (kDLCUDA), and later calls
  * return only when the GPU has written it. An output is valid until the next
- * call of penstock_forward, penstock_evaluate, penstock_swap or
- * penstock_session_free; a parameter or buffer until penstock_swap or
- * penstock_session_free, and its content is the current one: a call that
+ * call of penstock_forward, penstock_evaluate, penstock_swap, penstock_load or
+ * penstock_session_free; a parameter or buffer until penstock_swap,
+ * penstock_load or penstock_session_free, and its content is the current one: a call that
  * changes it must not run while it is read. index: as for
  * penstock_session_describe. Sends no message. PENSTOCK_ERR_USAGE: another
  * process has it, replicas share it, no stage reads it, or the rows of the
@@ -485,7 +485,11 @@ int penstock_save(penstock_session *session, const char *folder,
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
  * library or of a job, with any cut and number of ranks. A message says if the
  * run's second folder, which is not read, has or may have a later one, and if
- * averages of {"ema", ...} are dropped because this session keeps none.
+ * averages of {"ema", ...} are dropped because this session keeps none. If the
+ * run has changed its model (`penstock swap`, `freeze`, `attr`), the session
+ * goes on with the changed one, like a resume, and a message says so: it is
+ * planned and allocated beside the old one, as for penstock_swap, and
+ * penstock_session_describe describes it.
  * *ret_step (may be NULL): the number of steps finished in it; the session
  * continues with the next one. After an error nothing has changed, except if a
  * file cannot be read half-way: then the session can only be freed
@@ -505,8 +509,7 @@ int penstock_load(penstock_session *session, const char *folder,
  * model is planned and allocated beside the old one, which stays if the call
  * fails. The penstock_model stays as it is: this session's parameters are
  * described by penstock_session_describe. Its checkpoints hold the new model:
- * `penstock run --resume` continues with it, and so does penstock_load in a
- * session that has made the same replacements.
+ * `penstock run --resume` continues with it, and so does penstock_load.
  */
 int penstock_swap(penstock_session *session, const char *module,
                   const char *path, const struct penstock_option *options,

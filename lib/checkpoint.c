@@ -311,11 +311,13 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
     pstl_send_note(ctx, text);
 }
 
-/* COLLECTIVE. Loads, and marks the session as failed if some of its values are
- * those of the checkpoint and others are not. */
-static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
-                                       struct pst_checkpoint_info *ret,
-                                       struct pst_diag *diag)
+/* COLLECTIVE. Loads into the session's engine or one that takes its place, and
+ * marks the session as failed if some of its values are those of the checkpoint
+ * and others are not. */
+static enum pst_status load_into(penstock_session *s, struct pst_engine *engine,
+                                 const char *folder,
+                                 struct pst_checkpoint_info *ret,
+                                 struct pst_diag *diag)
 {
     char words[2048];
     bool begun = false;
@@ -326,10 +328,9 @@ static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
                                            .differs = &differs,
                                            .skipped = report_skipped,
                                            .ctx = &s->messages};
-    enum pst_status status =
-        pst_engine_load(s->engine, &choice, ret, NULL, diag);
+    enum pst_status status = pst_engine_load(engine, &choice, ret, NULL, diag);
 
-    if (status != PST_OK &&
+    if (status != PST_OK && engine == s->engine &&
         pst_transport_agree(s->transport, begun ? PST_ERR_INTERNAL : PST_OK,
                             NULL) != PST_OK)
         s->failed = true;
@@ -341,8 +342,48 @@ static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
     return status;
 }
 
-/* After a load on rank 0: what later saves need to know of the run, and what
- * the caller may want to know of it. */
+/* COLLECTIVE. Loads a checkpoint whose run has changed the model, after it was
+ * refused; nothing has changed if that fails. */
+static enum pst_status load_changed(penstock_session *s, const char *folder,
+                                    struct pst_checkpoint_info *ret,
+                                    struct pst_diag *diag)
+{
+    struct penstock_session next;
+    struct pstl_changed *changed;
+    enum pst_status status =
+        pstl_carried_open(s, folder, &next, &changed, diag);
+
+    if (status != PST_OK)
+        return status;
+    status = load_into(s, next.engine, folder, ret, diag);
+    if (status == PST_OK) {
+        pstl_changed_install(s, &next, changed);
+        pstl_send_note(&s->messages,
+                       "the run of the checkpoint has changed its model "
+                       "(`penstock swap`, `freeze` or `attr`): this session "
+                       "goes on with the changed one");
+    } else {
+        pst_engine_free(next.engine);
+        pstl_changed_free(changed);
+    }
+    pstl_session_free_step(&next);
+    return status;
+}
+
+/* COLLECTIVE. Loads the newest checkpoint of the folder. */
+static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
+                                       struct pst_checkpoint_info *ret,
+                                       struct pst_diag *diag)
+{
+    enum pst_status status = load_into(s, s->engine, folder, ret, diag);
+
+    if (status != PST_OK)
+        return s->failed ? status : load_changed(s, folder, ret, diag);
+    return pstl_carried_keep(s, folder, ret->step, diag);
+}
+
+/* Takes over the run of a loaded checkpoint, for later saves, and tells the
+ * caller of its second folder. Rank 0. */
 static enum pst_status adopt_run(penstock_session *s, const char *folder,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)

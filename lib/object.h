@@ -6,6 +6,7 @@
  * calls share. Between pstl_acquire and pstl_release a thread has an object for
  * itself.
  */
+#include "daemon/common/model/changed.h"
 #include "daemon/common/model/open.h"
 #include "include/penstock.h"
 #include "lib/tensor.h"
@@ -48,9 +49,17 @@ struct penstock_model {
     struct pstl_modules *modules;
 };
 
-struct pstl_changed;
 struct pstl_forward;
+struct pst_carried;
 struct pst_checkpoint_owner;
+
+/* The plan of a session whose model has changed. */
+struct pstl_changed {
+    /* of.plan: made by penstock_swap; NULL if the plan is from a checkpoint */
+    struct pstd_changed_plan of;
+    struct pst_carried *carried;         /* that plan; or NULL */
+    struct pstl_tensors params, buffers; /* those of the changed plan */
+};
 
 /* Bytes that the last call of a session has moved; ranks of one process add to
  * them in several threads. */
@@ -76,6 +85,7 @@ struct penstock_session {
     struct pst_transport *transport;
     struct pst_batch batch;
     struct pstl_changed *changed; /* has the batch's plan; or NULL */
+    bool keeps_base; /* pstl_carried_keep has marked the model's plan */
     struct pst_engine *engine;
     bool trains;
     /* An error has left state or messages undefined. */
@@ -101,7 +111,7 @@ struct penstock_session {
      * NULL: none is needed. Their memory, which later steps use again. */
     struct pstl_view *hosts;
     struct pstl_buffer *copied;
-    bool viewed; /* penstock_view has returned memory of a GPU */
+    bool viewed;               /* penstock_view has returned memory of a GPU */
     struct pstl_thread caller; /* during a call */
     struct pstl_copies copies;
     struct pstl_forward *forward;
@@ -218,6 +228,34 @@ const struct pst_plan *pstl_plan(const penstock_session *session);
 const struct pstl_tensors *pstl_state_of(const penstock_session *session,
                                          enum penstock_kind kind);
 void pstl_changed_free(struct pstl_changed *changed);
+/* Gives the session the engine and plan of next->engine and `changed`, whose
+ * steps pstl_session_describe_step has described in `next`, and frees the old
+ * ones. */
+void pstl_changed_install(penstock_session *session,
+                          const struct penstock_session *next,
+                          struct pstl_changed *changed);
+/* Checks that the changed model has as many tensors of a step as before. */
+enum pst_status pstl_changed_check(const penstock_session *session,
+                                   const struct penstock_session *next,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* carried.c: COLLECTIVE. After pst_engine_load has refused the newest
+ * checkpoint of the folder: if that has the plan of a run that changed its
+ * model, makes an engine of that plan, and sets *ret_next and *ret_changed to
+ * what pstl_changed_install takes; NULL: it has none, and diag stays. */
+enum pst_status pstl_carried_open(penstock_session *session, const char *folder,
+                                  struct penstock_session *ret_next,
+                                  struct pstl_changed **ret_changed,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. After a load of that step: if the run of the checkpoint changed
+ * its model to the one that the session was opened with (with {"freeze", ...}),
+ * later checkpoints have the plan, too, so that a resume does not take the
+ * change back. */
+enum pst_status pstl_carried_keep(penstock_session *session, const char *folder,
+                                  uint64_t step,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Undoes pstl_carried_keep. */
+void pstl_carried_drop(penstock_session *session);
 
 /* forward.c: COLLECTIVE. Copies the current state to the engine of
  * penstock_forward, which it makes if there is none, and returns it. Outputs of

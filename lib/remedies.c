@@ -25,8 +25,9 @@ static const struct {
      "Use the version of penstock that the message names; from a checkpoint of "
      "an older version make one step, and save it again with penstock_save."},
     {PST_E_CHECKPOINT_OTHER_MODEL,
-     "Open the model that wrote the checkpoint, with the same replacements by "
-     "penstock_swap, or give another folder."},
+     "In a new session open the model that the run of the checkpoint began "
+     "with, without penstock_swap: penstock_load makes the changes of the run "
+     "itself. Or give another folder."},
     {PST_E_CHECKPOINT_OTHER_RUN,
      "Call penstock_load with that folder first, to go on from its newest "
      "checkpoint, or save to another folder."},

@@ -392,6 +392,7 @@ static void free_session(struct penstock_session *s)
     if (s->changed == NULL)
         pst_batch_fini(&s->batch);
     pstl_changed_free(s->changed);
+    pstl_carried_drop(s);
     pstl_session_free_step(s);
     pstd_config_fini(&s->config);
     atomic_store(&s->model->has_session, false);

@@ -9,14 +9,10 @@
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
+#include "stages/run/state/carried.h"
 #include "stages/split/convert/again.h"
 
 #define TAG PST_TAG_CLIENT
-
-struct pstl_changed {
-    struct pstd_changed_plan of;
-    struct pstl_tensors params, buffers; /* those of the changed plan */
-};
 
 /* A replacement that is being made. */
 struct swap {
@@ -40,6 +36,7 @@ void pstl_changed_free(struct pstl_changed *changed)
     if (changed == NULL)
         return;
     pstd_changed_fini(&changed->of);
+    pst_carried_close(changed->carried);
     pst_vec_fini(&changed->params);
     pst_vec_fini(&changed->buffers);
     pst_free(changed);
@@ -47,7 +44,8 @@ void pstl_changed_free(struct pstl_changed *changed)
 
 const struct pst_plan *pstl_plan(const penstock_session *s)
 {
-    return s->changed != NULL ? s->changed->of.plan : s->model->opened.plan;
+    return s->changed != NULL ? s->changed->of.batch.plan
+                              : s->model->opened.plan;
 }
 
 const struct pstl_tensors *pstl_state_of(const penstock_session *s,
@@ -195,33 +193,42 @@ static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
         x->next.engine = x->engine;
         status = pstl_session_describe_step(&x->next, diag);
     }
-    if (status == PST_OK && x->next.n_outputs != s->n_outputs)
-        status = pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                              "the model has %zu outputs that are tensors, and "
-                              "had %zu",
-                              x->next.n_outputs, s->n_outputs);
+    if (status == PST_OK)
+        status = pstl_changed_check(s, &x->next, diag);
     return pst_transport_agree(s->transport, status, diag);
 }
 
-static void install_engine(struct swap *x)
+enum pst_status pstl_changed_check(const penstock_session *s,
+                                   const struct penstock_session *next,
+                                   struct pst_diag *diag)
 {
-    penstock_session *s = x->session;
+    if (next->n_outputs == s->n_outputs && next->n_inputs == s->n_inputs)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                        "the model has %zu inputs and %zu outputs that are "
+                        "tensors, and had %zu and %zu",
+                        next->n_inputs, next->n_outputs, s->n_inputs,
+                        s->n_outputs);
+}
 
+void pstl_changed_install(penstock_session *s,
+                          const struct penstock_session *next,
+                          struct pstl_changed *changed)
+{
     pstl_forward_free(s->forward);
     s->forward = NULL;
     pst_engine_free(s->engine);
-    s->engine = x->engine;
-    memcpy(s->inputs, x->next.inputs, s->n_inputs * sizeof(*s->inputs));
-    memcpy(s->outputs, x->next.outputs, s->n_outputs * sizeof(*s->outputs));
-    memcpy(s->reads, x->next.reads, s->n_inputs * sizeof(*s->reads));
+    s->engine = next->engine;
+    memcpy(s->inputs, next->inputs, s->n_inputs * sizeof(*s->inputs));
+    memcpy(s->outputs, next->outputs, s->n_outputs * sizeof(*s->outputs));
+    memcpy(s->reads, next->reads, s->n_inputs * sizeof(*s->reads));
     if (s->changed == NULL)
         pst_batch_fini(&s->batch);
     pstl_changed_free(s->changed);
-    s->changed = x->changed;
-    s->batch = x->changed->of.batch;
-    s->options = x->options;
+    s->changed = changed;
+    s->batch = changed->of.batch;
+    s->options = next->options;
     s->has_grads = false;
-    s->changes++;
 }
 
 static void send_swap_note(const struct swap *x, const char *module)
@@ -295,7 +302,8 @@ int penstock_swap(penstock_session *session, const char *module,
         status = make_engine(&x, &diag);
     if (status == PST_OK) {
         send_swap_note(&x, module);
-        install_engine(&x);
+        pstl_changed_install(session, &x.next, x.changed);
+        session->changes++;
     } else {
         pst_engine_free(x.engine);
         pstl_changed_free(x.changed);

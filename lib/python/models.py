@@ -80,7 +80,7 @@ class Session(_Closes):
     `penstock run` that shape a step. comm: a communicator of mpi4py, or its
     Fortran handle; None: all ranks are in this process. inputs and outputs are
     lists of Info, with the shapes of a whole step; parameters and buffers are
-    those of the model, which swap() changes."""
+    those of the model, which swap() changes, and load() where it says so."""
 
     def __init__(self, model, *, comm=None, message=None, **options):
         self._model, self._handle = model, _P()
@@ -229,8 +229,9 @@ class Session(_Closes):
     def view(self, which):
         """Returns a parameter or buffer by its name, or an output of the last
         forward() by its number: a read-only Tensor in the session's memory,
-        which is not copied. It is valid until swap() or close(), and an output
-        also until the next forward() or evaluate(); nothing keeps it longer."""
+        which is not copied. It is valid until swap(), load() or close(), and an
+        output also until the next forward() or evaluate(); nothing keeps it
+        longer."""
         for kind, infos in ((OUTPUT, range(len(self.outputs))),
                             (PARAMETER, [p.name for p in self.parameters]),
                             (BUFFER, [b.name for b in self.buffers])):
@@ -265,6 +266,7 @@ class Session(_Closes):
         """Loads a checkpoint. Returns the number of its finished steps."""
         step = ctypes.c_uint64()
         _call("load", self._handle, _text(folder), ctypes.byref(step))
+        self._describe()
         return step.value
 
     @property

@@ -74,6 +74,12 @@ def in_the_middle(bench, more):
     got, _ = run(bench, 1, "loaded", "swap", "mid", more, "load",
                  bench.at("after"), "train", "arrays", STEPS - 2)
     assert got == wanted[2:] and state(bench, "loaded") == after
+    # So does one that has not replaced it.
+    for ranks in 1, 2:
+        name = f"carried-{ranks}"
+        got, _ = run(bench, ranks, name, "load", bench.at("after"), "train",
+                     "arrays", STEPS - 2)
+        assert got == wanted[2:] and state(bench, name) == after
     last, dump = bench.run(2, STEPS, "--checkpoint", bench.at("after"),
                            "--resume")
     assert last == wanted[-1], (last, wanted)

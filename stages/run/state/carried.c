@@ -9,9 +9,7 @@
 #include "stages/split/split.h"
 #include "stages/split/store/pack.h"
 
-#define TAG  PST_TAG_EXEC
-#define PLAN "plan.pb"
-#define BASE "plan.base"
+#define TAG PST_TAG_EXEC
 
 /* --- saving --------------------------------------------------------------- */
 
@@ -61,13 +59,14 @@ const char *pst_carried_identity(const struct pst_engine *engine)
 
 bool pst_carried_is_in(const struct pst_checkpoint *ckpt)
 {
-    return pst_checkpoint_find(ckpt, PLAN) != NULL;
+    return pst_checkpoint_find(ckpt, PST_CARRIED_PLAN) != NULL;
 }
 
 static enum pst_status unpack_plan(const struct pst_checkpoint *ckpt,
                                    struct pst_plan **ret, struct pst_diag *diag)
 {
-    const struct pst_safetensors_entry *e = pst_checkpoint_find(ckpt, PLAN);
+    const struct pst_safetensors_entry *e =
+        pst_checkpoint_find(ckpt, PST_CARRIED_PLAN);
     enum pst_status status;
     void *data;
 
@@ -131,10 +130,11 @@ static enum pst_status each_of_plan(const struct pst_engine *engine,
     enum pst_status status = pst_plan_pack(root_of(engine), &plan, &size, diag);
 
     if (status == PST_OK)
-        status = fn(ctx, BASE, &meta, root_of(engine)->base_digest, 0, diag);
+        status = fn(ctx, PST_CARRIED_BASE, &meta, root_of(engine)->base_digest,
+                    0, diag);
     meta = bytes_meta(size);
     if (status == PST_OK)
-        status = fn(ctx, PLAN, &meta, plan, 0, diag);
+        status = fn(ctx, PST_CARRIED_PLAN, &meta, plan, 0, diag);
     pst_free(plan);
     return status;
 }
@@ -203,7 +203,8 @@ static enum pst_status read_start_value(void *ctx, unsigned i, void *dst,
 static enum pst_status check_base(const struct pst_carried *c,
                                   struct pst_diag *diag)
 {
-    const struct pst_safetensors_entry *e = pst_checkpoint_find(c->ckpt, BASE);
+    const struct pst_safetensors_entry *e =
+        pst_checkpoint_find(c->ckpt, PST_CARRIED_BASE);
     char digest[33] = "";
     enum pst_status status = PST_OK;
 

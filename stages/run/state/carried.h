@@ -10,6 +10,10 @@
 #include "stages/files/checkpoint/checkpoint.h"
 #include "stages/split/plan.h"
 
+/* Names of these tensors. */
+#define PST_CARRIED_PLAN "plan.pb"
+#define PST_CARRIED_BASE "plan.base"
+
 struct pst_engine;
 struct pst_rank;
 

@@ -356,7 +356,8 @@ static penstock_session *open_chain(penstock_model **ret, const char *path,
 /* COLLECTIVE. A module is replaced on all ranks, with the bits of one process,
  * or on none, if one of them has no file. Estimated times of the new model
  * would put the second of three stages on the other rank. */
-static void swap(const char *chain, const char *wide, int rank)
+static void swap(const char *chain, const char *wide, const char *folder,
+                 int rank)
 {
     const struct penstock_option states[] = {{"state", "keep"},
                                              {"state", "reset"}};
@@ -397,6 +398,14 @@ static void swap(const char *chain, const char *wide, int rank)
                               &error) == PENSTOCK_ERR_MISMATCH);
         for (int i = 0; i < 2 && k == 1; i++)
             good(penstock_swap(sessions[i], "l.0", wide, NULL, 0, &error));
+        if (k != 2)
+            continue;
+        /* A session of the model as it was goes on from the checkpoint. */
+        good(penstock_save(sessions[1], folder, &error));
+        penstock_session_free(sessions[1]);
+        penstock_close(models[1]);
+        sessions[1] = open_chain(&models[1], chain, &of_column);
+        good(penstock_load(sessions[1], folder, NULL, &error));
     }
     for (int i = 0; i < 2; i++) {
         require(penstock_session_count(sessions[i], PENSTOCK_PARAMETER) ==
@@ -495,7 +504,8 @@ int main(int argc, char **argv)
     flood_end();
     end(&alone);
 
-    swap(argv[2], argv[3], column_rank);
+    (void)snprintf(folder, sizeof(folder), "%s/swap-%d", argv[4], world % 2);
+    swap(argv[2], argv[3], folder, column_rank);
     options_differ(argv[1], row_rank);
     /* Refused, and MPI is still the application's. */
     {
