@@ -331,6 +331,15 @@ static int create_temp(const char *path)
     return open(path, flags, 0644);
 }
 
+/* True for a pipe, a device or a folder, also through a link: root would replace
+ * /dev/null itself. */
+static bool is_special(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
 /* Replaces the file atomically; returns an errno, or 0. Does not fsync: after a
  * crash of the host the numbers are useless. */
 static int replace_file(const char *path, const struct pst_str *text)
@@ -370,16 +379,25 @@ enum pst_status pstd_prom_write(struct pstd_prom *prom, struct pst_diag *diag)
 {
     struct pst_str text = {0};
     bool reported = prom->failing;
-    int err;
+    bool special;
+    int err = 0;
 
     if (prom->path == NULL || !prom->changed)
         return PST_OK;
     prom->changed = false;
-    pstd_prom_format(prom, &text);
-    err = replace_file(prom->path, &text);
-    pst_str_fini(&text);
-    prom->failing = err != 0;
-    if (err == 0 || reported)
+    special = is_special(prom->path);
+    if (!special) {
+        pstd_prom_format(prom, &text);
+        err = replace_file(prom->path, &text);
+        pst_str_fini(&text);
+    }
+    prom->failing = special || err != 0;
+    if (!prom->failing || reported)
         return PST_OK;
+    if (special)
+        return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                            "--prom %s is not a regular file, and would be "
+                            "replaced by one",
+                            prom->path);
     return pst_diag_errno(diag, err, "cannot write --prom %s", prom->path);
 }

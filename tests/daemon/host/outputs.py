@@ -7,6 +7,7 @@ usage: outputs.py PENSTOCK TINY.pt2
 import glob
 import os
 import shutil
+import stat
 import sys
 import tempfile
 
@@ -111,6 +112,23 @@ def keeps_logs_apart(b):
         assert len(names) == 1, names
 
 
+def keeps_special_files(b):
+    """--prom replaces its file, and so it refuses a pipe, a folder and a
+    device, also through a link."""
+    os.mkfifo(b.path("pipe.prom"))
+    os.mkdir(b.path("folder.prom"))
+    os.symlink("/dev/null", b.path("null.prom"))
+    for name in "pipe.prom", "folder.prom", "null.prom":
+        said = b.call("run", "tiny.plan", "--data", "data.safetensors",
+                      "--transport", "self", "--quiet", "--steps", "1",
+                      "--prom", name, code=74)
+        assert name in said and "[file.wrong-kind]" in said, said
+    assert stat.S_ISFIFO(os.lstat(b.path("pipe.prom")).st_mode)
+    assert os.path.islink(b.path("null.prom"))
+    assert not os.listdir(b.path("folder.prom"))
+    assert not glob.glob(b.path("*.tmp")), glob.glob(b.path("*.tmp"))
+
+
 def needs_folders(b):
     """Checks that a run says at its start that it could not write a file, and
     that a resume goes on with a warning."""
@@ -156,6 +174,7 @@ def main():
         keeps_inputs(b, model)
         keeps_others(b)
         keeps_logs_apart(b)
+        keeps_special_files(b)
         needs_folders(b)
     print("ok")
 
