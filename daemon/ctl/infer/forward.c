@@ -24,9 +24,9 @@ static void report_plugin(void *ctx, const struct pstd_setting_change *change)
     pstctl_printf(stderr, "penstock: warning: %s\n", change->text);
 }
 
-/* Loads the checkpoint that open_carried has found, since a job may have saved
- * a newer one meanwhile, of a model that it has changed. If it is damaged, or
- * was removed, loads the newest one that is good. */
+/* Loads the checkpoint whose plan was opened, since a job may have saved a
+ * newer one meanwhile, of a model that it has changed. If it is damaged, or was
+ * removed, loads the newest one that is good. */
 static enum pst_status load_checkpoint(const struct pstd_config *config,
                                        struct pstctl_forward *f,
                                        struct pst_diag *diag)
@@ -52,28 +52,6 @@ static enum pst_status load_checkpoint(const struct pstd_config *config,
     pstctl_print_second_note(config->checkpoint, &info);
     pstd_setting_compare_plugins(f->plan, info.options, report_plugin, NULL);
     return PST_OK;
-}
-
-/* Finds the newest checkpoint (f->step), and loads its plan if it contains one,
- * because the model was changed during its run. A folder with defects is
- * skipped here; loading the checkpoint reports them. */
-static enum pst_status open_carried(const struct pstd_config *config,
-                                    struct pstctl_forward *f,
-                                    struct pst_diag *diag)
-{
-    const struct pst_checkpoint_query query = {.dir = config->checkpoint,
-                                               .step = PST_CHECKPOINT_LATEST};
-    struct pst_checkpoint *ckpt;
-    bool any;
-
-    if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
-        return PST_OK;
-    f->step = ckpt->info.step;
-    any = pst_carried_is_in(ckpt);
-    pst_checkpoint_close(ckpt);
-    return any ? pst_carried_open(f->p.plan, config->checkpoint, f->step,
-                                  &f->carried, diag)
-               : PST_OK;
 }
 
 /* Opens --data for the mean loss over all its rows, or over those of the first
@@ -152,7 +130,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     options.no_undo = true; /* a failed step ends the command */
     f->step = config->checkpoint != NULL ? PST_CHECKPOINT_LATEST : 0;
     if (config->checkpoint != NULL && !config->other_model)
-        status = open_carried(config, f, diag);
+        status = pst_carried_open_newest(f->p.plan, config->checkpoint,
+                                         &f->step, &f->carried, diag);
     /* The plan is converted to eval mode before its batch is made, so that
      * requirements on the rows of training do not apply. */
     if (status == PST_OK)

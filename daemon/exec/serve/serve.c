@@ -53,27 +53,6 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_plan_read_param(s->of, i, dst, diag);
 }
 
-/* Loads the plan from the newest checkpoint if that contains one, because the
- * model was changed during its run. A folder with defects is skipped here;
- * loading the checkpoint reports them. */
-static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
-{
-    const char *dir = s->config->checkpoint;
-    const struct pst_checkpoint_query query = {.dir = dir,
-                                               .step = PST_CHECKPOINT_LATEST};
-    struct pst_checkpoint *ckpt;
-    uint64_t step;
-    bool any;
-
-    if (dir == NULL || pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
-        return PST_OK;
-    step = ckpt->info.step;
-    any = pst_carried_is_in(ckpt);
-    pst_checkpoint_close(ckpt);
-    return any ? pst_carried_open(s->w->plan, dir, step, &s->carried, diag)
-               : PST_OK;
-}
-
 /* COLLECTIVE. Opens --eval-model, which may be visible only to rank 0. */
 static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
 {
@@ -92,8 +71,13 @@ static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
 
 static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
 {
-    enum pst_status status = open_carried(s, diag);
+    enum pst_status status = PST_OK;
+    uint64_t step;
 
+    /* The model may have been changed during the run of the checkpoint. */
+    if (s->config->checkpoint != NULL)
+        status = pst_carried_open_newest(s->w->plan, s->config->checkpoint,
+                                         &step, &s->carried, diag);
     s->of = s->carried != NULL ? s->carried->plan : s->w->plan;
     if (s->config->eval_model != NULL) {
         status = pstd_agree_status(s->w, status, diag);

@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "stages/base/host/fault.h"
 #include "stages/layout/layout.h"
 #include "stages/run/engine.h"
 #include "stages/split/split.h"
 #include "stages/split/store/pack.h"
 
-#define TAG PST_TAG_EXEC
+#define TAG       PST_TAG_EXEC
+#define MAX_TRIES 20 /* in a folder whose checkpoints disappear */
 
 /* --- saving --------------------------------------------------------------- */
 
@@ -267,6 +269,35 @@ enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
         *ret = c;
     else
         pst_carried_close(c);
+    return status;
+}
+
+enum pst_status pst_carried_open_newest(struct pst_plan *base, const char *dir,
+                                        uint64_t *ret_step,
+                                        struct pst_carried **ret,
+                                        struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = dir,
+                                               .step = PST_CHECKPOINT_LATEST};
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < MAX_TRIES; k++) {
+        struct pst_checkpoint *ckpt;
+        bool any;
+
+        *ret = NULL;
+        *ret_step = PST_CHECKPOINT_LATEST;
+        if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
+            return PST_OK;
+        *ret_step = ckpt->info.step;
+        any = pst_carried_is_in(ckpt);
+        pst_checkpoint_close(ckpt);
+        pst_fault_point("carried");
+        status =
+            any ? pst_carried_open(base, dir, *ret_step, ret, diag) : PST_OK;
+        if (status == PST_OK || !pst_checkpoint_is_rest(dir, *ret_step))
+            break;
+    }
     return status;
 }
 

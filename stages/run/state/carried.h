@@ -60,6 +60,14 @@ struct pst_carried {
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
                                  uint64_t step, struct pst_carried **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Opens the plan in the newest checkpoint of a folder in the same way, and sets
+ * *ret_step to the step of that checkpoint. If a job removes it meanwhile, the
+ * next one is taken. A folder with defects counts as one without checkpoints
+ * (PST_CHECKPOINT_LATEST): loading reports them. */
+enum pst_status pst_carried_open_newest(struct pst_plan *base, const char *dir,
+                                        uint64_t *ret_step,
+                                        struct pst_carried **ret,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 void pst_carried_close(struct pst_carried *carried);
 
 #endif
