@@ -92,8 +92,8 @@ struct fast {
     enum pst_dtype rounds; /* dtype that f32 operands are rounded to */
     pst_loop_fn loop;
     bool blocks;
-    bool puts; /* results of the loop are stored by store_block() */
-    struct pst_nd rows[MAX]; /* for short rows: the result and operand k */
+    bool puts;           /* results of the loop are stored by store_block() */
+    struct pst_nd *rows; /* [MAX], for short rows: the result and operand k */
 };
 
 #define PACK(type, convert)                                                    \
@@ -335,8 +335,9 @@ static void run_short(struct fast *r)
 {
     const struct pst_meta *out = r->call->out[0].meta;
     const struct pst_meta *direct[MAX + 1] = {out};
-    struct pst_nd flat;
+    struct pst_nd flat, rows[MAX];
 
+    r->rows = rows;
     for (unsigned k = r->n; k-- > 0;) {
         const struct pst_meta *metas[2] = {out, r->x[k] != NULL ? r->x[k]->meta
                                                                 : NULL};

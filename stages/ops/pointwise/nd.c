@@ -1,60 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/pointwise/nd.h"
 
-#include <string.h>
-
 /* Elements; parts of threads begin at multiples of it. It is a multiple of
  * every vector length and of a cache line. */
 #define GRAIN 1024
 
-static bool can_merge(const struct pst_nd *nd, unsigned outer, unsigned inner)
+/* True if the next dimension, of `size` elements, continues the last one: each
+ * operand's rows follow each other without a gap. */
+static bool can_merge(const struct pst_nd *nd, int64_t size,
+                      const int64_t *stride)
 {
-    for (unsigned k = 0; k < nd->n; k++) {
-        const int64_t *s = nd->stride[k];
-
-        if (s[outer] != s[inner] * nd->size[inner])
+    for (unsigned k = 0; k < nd->n; k++)
+        if (nd->stride[k][nd->rank - 1] != stride[k] * size)
             return false;
-    }
     return true;
 }
 
-static void remove_dimension(struct pst_nd *nd, unsigned d)
+/* Returns the stride of dimension d of the result in an operand with meta m. */
+static int64_t stride_of(const struct pst_meta *m, unsigned rank, unsigned d)
 {
-    const size_t tail = (nd->rank - d - 1) * sizeof(int64_t);
+    const unsigned missing = rank - (m != NULL ? m->rank : 0);
 
-    memmove(&nd->size[d], &nd->size[d + 1], tail);
-    for (unsigned k = 0; k < nd->n; k++)
-        memmove(&nd->stride[k][d], &nd->stride[k][d + 1], tail);
-    nd->rank--;
+    if (m == NULL || d < missing || m->size[d - missing] == 1)
+        return 0;
+    return m->stride[d - missing];
 }
 
 void pst_nd_init(struct pst_nd *nd, unsigned n,
                  const struct pst_meta *const *metas)
 {
     const struct pst_meta *shape = metas[0];
+    int64_t stride[PST_ND_MAX];
 
     nd->n = n;
-    nd->rank = shape->rank;
-    nd->numel = pst_meta_numel(shape);
-    for (unsigned d = 0; d < nd->rank; d++) {
-        nd->size[d] = shape->size[d];
-        for (unsigned k = 0; k < n; k++) {
-            const struct pst_meta *m = metas[k];
-            const unsigned missing = nd->rank - (m != NULL ? m->rank : 0);
+    nd->rank = 0;
+    nd->numel = 1;
+    for (unsigned d = 0; d < shape->rank; d++) {
+        const int64_t size = shape->size[d];
 
-            if (m == NULL || d < missing || m->size[d - missing] == 1)
-                nd->stride[k][d] = 0;
-            else
-                nd->stride[k][d] = m->stride[d - missing];
-        }
-    }
-    for (unsigned d = nd->rank; d-- > 0;) {
-        if (nd->size[d] == 1)
-            remove_dimension(nd, d);
-        else if (d + 1 < nd->rank && can_merge(nd, d, d + 1)) {
-            nd->size[d + 1] *= nd->size[d];
-            remove_dimension(nd, d);
-        }
+        nd->numel *= size;
+        if (size == 1)
+            continue;
+        for (unsigned k = 0; k < n; k++)
+            stride[k] = stride_of(metas[k], shape->rank, d);
+        if (nd->rank > 0 && can_merge(nd, size, stride))
+            nd->size[nd->rank - 1] *= size;
+        else
+            nd->size[nd->rank++] = size;
+        for (unsigned k = 0; k < n; k++)
+            nd->stride[k][nd->rank - 1] = stride[k];
     }
     if (nd->rank == 0) {
         nd->rank = 1;
@@ -74,6 +68,12 @@ void pst_nd_range(const struct pst_nd *nd, int64_t begin, int64_t end,
 
     if (begin >= end)
         return;
+    if (nd->rank == 1) {
+        for (unsigned k = 0; k < nd->n; k++)
+            offset[k] = begin * nd->stride[k][0];
+        fn(ctx, nd, offset, end - begin);
+        return;
+    }
     for (unsigned d = nd->rank; d-- > 0;) {
         index[d] = rest % nd->size[d];
         rest /= nd->size[d];
