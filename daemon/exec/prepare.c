@@ -193,9 +193,9 @@ static void emit_no_flight(struct pstd_session *s, unsigned rank,
 
 void pstd_session_check_flights(struct pstd_session *s)
 {
-    struct pst_diag why;
-
     for (unsigned i = 0; s->w->flights != NULL && i < s->w->ranks; i++) {
+        PST_UNINIT struct pst_diag why; /* each step gets here */
+
         if (!pst_flight_is_lost(s->w->flights[i]))
             continue;
         (void)pst_diag_set(&why, PST_E_RECORD_DAMAGED,

@@ -65,14 +65,12 @@ void pstd_report_newest(struct pstd_session *s)
         pstd_report_step(s, true);
 }
 
-void pstd_report_spike(struct pstd_session *s, double loss)
+/* Apart from the caller, so that only a spike zeroes a note. */
+static void emit_spike(struct pstd_session *s, double loss, double mean,
+                       double far)
 {
-    const double mean = s->spikes.mean;
-    const double far = pstd_spikes_add(&s->spikes, loss);
     struct pstd_note note;
 
-    if (far == 0 || s->w->rank != 0)
-        return;
     pstd_note_init(&note, PSTD_EVENT_LOSS_SPIKE);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
@@ -80,6 +78,15 @@ void pstd_report_spike(struct pstd_session *s, double loss)
     pstd_note_real(&note, "mean", mean);
     pstd_note_real(&note, "deviations", far);
     pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+void pstd_report_spike(struct pstd_session *s, double loss)
+{
+    const double mean = s->spikes.mean;
+    const double far = pstd_spikes_add(&s->spikes, loss);
+
+    if (far != 0 && s->w->rank == 0)
+        emit_spike(s, loss, mean, far);
 }
 
 void pstd_report_at(struct pstd_session *s, enum pstd_event event)

@@ -58,7 +58,7 @@ enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
     for (;;) {
         enum pst_status status = pstd_frames_pop(&conn->in, ret, diag);
         struct pollfd fd = {.fd = conn->fd, .events = POLLIN};
-        char chunk[65536];
+        PST_UNINIT char chunk[65536];
         ssize_t n;
 
         if (status != PST_AGAIN)

@@ -61,11 +61,12 @@ enum pst_status pstd_ramp_begin(struct pstd_session *s,
 enum pst_status pstd_ramp_update(struct pstd_session *s, struct pst_diag *diag)
 {
     const unsigned before = s->w->batch.microbatches;
-    const struct pst_data_place place = pstd_session_place(s);
+    PST_UNINIT struct pst_data_place place; /* each step gets here */
     enum pst_status status;
 
     if (pstd_ramp_at(&s->config.microbatches, s->step, NULL) == before)
         return PST_OK;
+    place = pstd_session_place(s);
     status =
         pstd_agree_status(s->w, pstd_ramp_begin(s, &place, NULL, diag), diag);
     if (status == PST_OK)

@@ -48,12 +48,13 @@ enum pst_status pstd_replicas_compare(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     const uint64_t every = s->config.compare_replicas;
-    const double begin = pst_now();
     enum pst_alive_phase before;
     enum pst_status status;
+    double begin;
 
     if (every == 0 || s->step % every != 0)
         return PST_OK;
+    begin = pst_now();
     before = pst_alive_begin_phase(PST_ALIVE_GATHER);
     status = pst_engine_compare_copies(s->w->engine, s->step, diag);
     pst_alive_restore_phase(before);
