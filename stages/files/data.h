@@ -154,6 +154,8 @@ void pst_data_rows(const struct pst_data *data, uint64_t step,
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the seconds that all calls of pst_data_fill have taken. */
+double pst_data_seconds(const struct pst_data *data);
 
 /* Row counts for pst_data_read. */
 struct pst_data_extent {

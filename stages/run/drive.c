@@ -11,6 +11,7 @@
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
 #include "stages/compile/hosted.h"
+#include "stages/files/data.h"
 #include "stages/layout/layout.h"
 #include "stages/ops/rates/rates.h"
 #include "stages/run/claims.h"
@@ -345,6 +346,20 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
+/* True if `fill` itself measures how long it takes. */
+static bool measures_itself(const struct pst_source *source)
+{
+    return source->fill == pst_data_fill;
+}
+
+/* Returns the seconds in `fill` in this step. */
+static double waited_for_data(const struct pst_source *source)
+{
+    return measures_itself(source)
+               ? pst_data_seconds(source->ctx) - source->seconds
+               : source->seconds;
+}
+
 /* Fills the result of a step, before its update is counted: lr is the learning
  * rate of that update, even if it is skipped. */
 static void fill_result(const struct pst_engine *engine,
@@ -353,7 +368,7 @@ static void fill_result(const struct pst_engine *engine,
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
     struct pst_times times = pst_rank_times(engine->ranks[0]);
 
-    times.wait_data = engine->source.seconds;
+    times.wait_data = waited_for_data(&engine->source);
     *ret = (struct pst_step_result){
         .loss = v->loss,
         .losses = v->losses,
@@ -417,7 +432,9 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     pst_alive_progress();
     engine->changes++;
     engine->source = (struct pst_source){fill, fill_ctx, 0};
-    if (fill != NULL) {
+    if (measures_itself(&engine->source)) {
+        engine->source.seconds = pst_data_seconds(fill_ctx);
+    } else if (fill != NULL) {
         fill = fill_timed;
         fill_ctx = &engine->source;
     }

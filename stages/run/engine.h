@@ -19,7 +19,9 @@ struct pst_engine_count {
 struct pst_source {
     pst_fill_fn fill;
     void *ctx;
-    double seconds; /* time in `fill` in this step */
+    /* Time in `fill`: in this step, or, of data that measure it themselves
+     * (pst_data_seconds), before this step. */
+    double seconds;
 };
 
 struct pst_engine {

@@ -279,10 +279,17 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
     const double begin = pst_now();
     const enum pst_status status =
         copy_rows(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
+    const double seconds = pst_now() - begin;
 
+    d->seconds += seconds;
     if (status == PST_OK)
-        pst_data_read_ahead(d, in, first + all, rows, pst_now() - begin);
+        pst_data_read_ahead(d, in, first + all, rows, seconds);
     return status;
+}
+
+double pst_data_seconds(const struct pst_data *data)
+{
+    return data->seconds;
 }
 
 enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,

@@ -117,6 +117,7 @@ struct pst_data {
     bool shuffle;
     uint64_t seed;
     struct pst_data_ahead ahead;
+    double seconds; /* time in pst_data_fill so far */
 };
 
 /* Returns the rows of the first n microbatches of a step. */
