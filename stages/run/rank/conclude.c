@@ -140,12 +140,12 @@ static enum pst_status report_outcome(struct pst_rank *r)
 
 static void update_params(struct pst_rank *r)
 {
-    pst_timing_begin(&r->step.optim, r->device);
+    pst_timing_begin(&r->step.optim, r->device, pst_now());
     pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
                      r->agreement.decision->norms, &r->signs);
     r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
-    pst_timing_pause(&r->step.optim, r->device);
+    (void)pst_timing_pause(&r->step.optim, r->device);
     r->step.optim_of = r->step.ring.now;
 }
 

@@ -12,6 +12,9 @@
 struct pst_rank;
 struct pst_rank_action;
 
+/* Returns pst_now(). Between an action and the next one it reads the clock once
+ * only: the end of one is the beginning of the other, unless the rank waits. */
+double pst_probe_now(struct pst_rank *r);
 /* Before and after a part of the next action. An action that waits (PST_AGAIN)
  * has several parts: its mark begins with the first and ends with the last. The
  * marks of compute actions come from their timings at the end of the step

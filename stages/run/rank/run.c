@@ -174,14 +174,14 @@ static void prepare_stages(struct pst_rank *r)
 {
     bool any = false;
 
-    r->step.last_progress = pst_now();
-    pst_timing_begin(&r->step.prepare, r->device);
+    r->step.last_progress = pst_probe_now(r);
+    pst_timing_begin(&r->step.prepare, r->device, pst_probe_now(r));
     r->step.trace.preparing = true;
     for (unsigned s = 0; s < r->plan.role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
     r->step.trace.preparing = false;
     r->step.is_prepared = true;
-    pst_timing_pause(&r->step.prepare, r->device);
+    r->step.clock = pst_timing_pause(&r->step.prepare, r->device);
     r->step.prepare.used = any;
 }
 
@@ -414,7 +414,8 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
         if (pst_role_job_size(&r->plan.role) > 1)
             poll_messages(r);
     }
-    r->step.times.wait_other += pst_now() - begin;
+    r->step.clock = pst_now();
+    r->step.times.wait_other += r->step.clock - begin;
     fault = pst_stash_fault(&r->stash);
     if (fault != NULL)
         record_fault(r, pst_rank_input_error(fault), &x->a, "stash",
@@ -434,17 +435,17 @@ static enum pst_status run_compute(struct pst_rank *r,
     if (begins && r->stash.layout != NULL)
         await_stash(r, x);
     if (pst_role_job_size(&r->plan.role) > 1) /* see make_progress */
-        r->step.last_progress = pst_now();
+        r->step.last_progress = pst_probe_now(r);
     if (begins) {
-        pst_timing_begin(timing, r->device);
+        pst_timing_begin(timing, r->device, pst_probe_now(r));
         pst_fault_point("compute");
     } else {
-        pst_timing_resume(timing);
+        pst_timing_resume(timing, pst_probe_now(r));
     }
     status = run_instrs(r, x);
     if (status == PST_OK)
         pst_stash_issue(&r->stash, x->copies_after);
-    pst_timing_pause(timing, r->device);
+    r->step.clock = pst_timing_pause(timing, r->device);
     return status;
 }
 
@@ -520,6 +521,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.times = (struct pst_times){.optim = r->step.times.optim};
     pst_stash_begin(&r->stash, step);
     r->step.started = pst_now();
+    r->step.clock = 0;
     r->step.waiting_since = 0;
     r->step.progressed = PST_OK;
     pst_ring_begin(&r->step.ring, step, r->step.started);

@@ -190,8 +190,8 @@ static void set_record_number(struct pst_flight_record *r, uint64_t seq)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
-                      int stage, int microbatch)
+void pst_flight_begin(struct pst_flight *f, double now, uint64_t step,
+                      unsigned kind, int stage, int microbatch)
 {
     struct pst_flight_record *r;
 
@@ -200,7 +200,7 @@ void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
     r = &f->file->at[f->seq % PST_FLIGHT_RECORDS];
     set_record_number(r, 0);
     r->step = step;
-    r->begin = f->offset + pst_now();
+    r->begin = f->offset + now;
     r->end = 0;
     r->stage = stage;
     r->microbatch = microbatch;
@@ -221,11 +221,11 @@ void pst_flight_waits(struct pst_flight *f, int peer, bool sends)
     f->now->last_poll = f->offset + pst_now();
 }
 
-void pst_flight_end(struct pst_flight *f)
+void pst_flight_end(struct pst_flight *f, double now)
 {
     if (f == NULL || f->now == NULL)
         return;
-    f->now->end = f->offset + pst_now();
+    f->now->end = f->offset + now;
     f->now = NULL;
 }
 

@@ -49,13 +49,13 @@ bool pst_flight_repair(const void *address);
 /* Returns true once after pst_flight_repair has replaced the mapping. */
 bool pst_flight_is_lost(struct pst_flight *f);
 
-/* Begins a record, unless one is open. */
-void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
-                      int stage, int microbatch);
+/* Begins a record, unless one is open. now: pst_now(). */
+void pst_flight_begin(struct pst_flight *f, double now, uint64_t step,
+                      unsigned kind, int stage, int microbatch);
 /* Records that the open action waits for a message from the peer, or to it
  * (sends). Called at each poll. */
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends);
-void pst_flight_end(struct pst_flight *f);
+void pst_flight_end(struct pst_flight *f, double now);
 
 /* The content of a flight file. */
 struct pst_flight_log {

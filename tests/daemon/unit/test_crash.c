@@ -125,10 +125,10 @@ static void outlives_its_flight_record(void **state)
             truncate(path, 0) != 0)
             _exit(1);
         for (unsigned i = 0; i < 2 * PST_FLIGHT_RECORDS; i++) {
-            pst_flight_begin(f, i, 0, 0, 0);
-            pst_flight_end(f);
-            pst_flight_begin(other, i, 0, 0, 0);
-            pst_flight_end(other);
+            pst_flight_begin(f, pst_now(), i, 0, 0, 0);
+            pst_flight_end(f, pst_now());
+            pst_flight_begin(other, pst_now(), i, 0, 0, 0);
+            pst_flight_end(other, pst_now());
         }
         if (!pst_flight_is_lost(f) || pst_flight_is_lost(f) ||
             pst_flight_is_lost(other))

@@ -95,6 +95,45 @@ static void draws_a_step(void **state)
     job_fini(&job);
 }
 
+/* Returns the span of a stage's action for a microbatch. */
+static const struct pst_span *find_span(const struct pst_timeline *t,
+                                        enum pst_span_kind kind, int stage,
+                                        int microbatch)
+{
+    for (size_t i = 0; i < t->spans.n; i++) {
+        const struct pst_span *s = &t->spans.at[i];
+
+        if (s->kind == kind && s->stage == stage && s->microbatch == microbatch)
+            return s;
+    }
+    fail_msg("no span of stage %d, microbatch %d", stage, microbatch);
+    return NULL;
+}
+
+/* Waiting is no work: an action does not begin before the one that computes
+ * what it reads has ended, on whichever rank. */
+static void begins_after_its_operands(void **state)
+{
+    struct pst_exec_options options = net_options("gpipe", 4, 4, "sgd");
+    struct pst_timeline t;
+    struct job job;
+
+    (void)state;
+    job_init(&job, 4, &options);
+    run_steps(&job, 0, 12);
+    t = timeline_of(&job);
+    assert_int_equal(t.n_ranks, 4);
+    for (int m = 0; m < 4; m++)
+        for (int s = 1; s < 4; s++) {
+            assert_true(find_span(&t, PST_SPAN_F, s, m)->start >=
+                        find_span(&t, PST_SPAN_F, s - 1, m)->end - 1e-9);
+            assert_true(find_span(&t, PST_SPAN_B, s - 1, m)->start >=
+                        find_span(&t, PST_SPAN_B, s, m)->end - 1e-9);
+        }
+    pst_timeline_fini(&t);
+    job_fini(&job);
+}
+
 /* The bubble that a step reports is that of its timeline, whichever rank ends
  * last. The smallest difference of several steps counts, because the
  * optimizer's time is that of the step before. */
@@ -182,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cold_steps_do_not_count),
         cmocka_unit_test(draws_a_step),
+        cmocka_unit_test(begins_after_its_operands),
         cmocka_unit_test(reports_the_bubble),
         cmocka_unit_test(draws_replicas),
         cmocka_unit_test(measures_costs),

@@ -47,6 +47,9 @@ struct pst_step {
     /* Times of pst_now(): begin of the step; begin of the current wait (0:
      * none); last poll of messages between kernels. */
     double started, waiting_since, last_progress;
+    /* The newest reading of the clock, which is still the time: only the
+     * executor's own bookkeeping came after it (pst_probe_now). 0: none. */
+    double clock;
     enum pst_status progressed; /* status of messages polled between kernels */
     struct pst_times times;
     /* Step of the newest update, counted from 1; 0 once the elements that it

@@ -16,26 +16,38 @@ struct pst_timing {
     double paused, idle;
 };
 
+/* True if work is done when the call that launches it returns, so that an event
+ * is passed at the time of the host's clock. */
+static inline bool pst_timing_is_immediate(const struct pst_rank_device *d)
+{
+    return d->mem.device->space == PST_SPACE_HOST;
+}
+
+/* now: pst_now(). */
 static inline void pst_timing_begin(struct pst_timing *s,
-                                    struct pst_rank_device *d)
+                                    struct pst_rank_device *d, double now)
 {
     s->used = true;
     s->idle = 0;
-    d->mem.device->record(&d->mem, PST_QUEUE_COMPUTE, &s->begin);
+    if (pst_timing_is_immediate(d))
+        s->begin.time = now;
+    else
+        d->mem.device->record(&d->mem, PST_QUEUE_COMPUTE, &s->begin);
 }
 
 /* Called when all work is launched, or when the host has to wait in the middle
- * of it. */
-static inline void pst_timing_pause(struct pst_timing *s,
-                                    struct pst_rank_device *d)
+ * of it. Returns the time. */
+static inline double pst_timing_pause(struct pst_timing *s,
+                                      struct pst_rank_device *d)
 {
     d->mem.device->record(&d->mem, PST_QUEUE_COMPUTE, &s->end);
-    s->paused = pst_now();
+    s->paused = pst_timing_is_immediate(d) ? s->end.time : pst_now();
+    return s->paused;
 }
 
-static inline void pst_timing_resume(struct pst_timing *s)
+static inline void pst_timing_resume(struct pst_timing *s, double now)
 {
-    s->idle += pst_now() - s->paused;
+    s->idle += now - s->paused;
 }
 
 /* Sets the mark, resets the timing, and returns the seconds of work without

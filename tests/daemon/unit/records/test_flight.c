@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "stages/base/alloc.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 #include "stages/sched/sched.h"
 #include "tests/test.h"
@@ -40,11 +41,11 @@ static void keeps_the_newest(void **state)
     assert_ok(pst_flight_open(dir, 1, 3, &f, &diag), &diag);
     calls = pst_alloc_calls();
     for (unsigned i = 0; i < n; i++) {
-        pst_flight_begin(f, i / 10, PST_ACT_F, 2, (int)i % 10);
+        pst_flight_begin(f, pst_now(), i / 10, PST_ACT_F, 2, (int)i % 10);
         if (i + 1 == n)
             pst_flight_waits(f, 2, false);
         else
-            pst_flight_end(f);
+            pst_flight_end(f, pst_now());
     }
     assert_int_equal(pst_alloc_calls(), calls);
     read_rank(1, "", &log);
