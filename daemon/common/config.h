@@ -152,7 +152,7 @@ struct pstd_config {
     const char *missing;
     bool check_plugins;
     const char *device; /* list by rank (stages/ops/devices.h) */
-    bool no_fallback, no_chunked_loss, no_chains, no_graphs;
+    bool no_fallback, no_chunked_loss, no_chains, no_graphs, tf32;
     const char *optimizer, *group, *no_decay;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     double alpha, rho, lr_decay;

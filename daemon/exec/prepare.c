@@ -270,12 +270,12 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /* Returns the dtype of matmul operands; "bf16-in-f32": they are rounded to bf16
- * and multiplied in f32. */
+ * and multiplied in f32; "tf32": those of f32 are rounded to TF32. */
 static const char *matmul_dtype(const struct pstd_config *c)
 {
     if (strcmp(c->dtype, "bf16") == 0 && !pst_rates_use_bf16())
         return "bf16-in-f32";
-    return c->dtype;
+    return c->tf32 && strcmp(c->dtype, "f32") == 0 ? "tf32" : c->dtype;
 }
 
 /* Adds the schedule: with --schedule auto as "auto:zb-h1", or as "auto" if a

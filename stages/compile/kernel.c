@@ -49,6 +49,7 @@ enum pst_status pst_node_kernel(const struct pst_node *node,
     call->args = node->args;
     call->chain = node->chain;
     call->bf16 = options->bf16 && !reads_rounded(node);
+    call->tf32 = options->tf32;
     call->n_in = pst_call_count_in(node->schema, node->args);
     call->n_out = node->n_outs;
     if (call->n_in > PST_MAX_OPERANDS || call->n_out > PST_MAX_OPERANDS)

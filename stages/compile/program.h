@@ -126,6 +126,7 @@ struct pst_program_options {
      * blocks are no parts of chains. */
     unsigned chain_block;
     bool verify;           /* run pst_program_check() as debug builds do */
+    bool tf32;             /* f32 matmuls round their operands to TF32 */
     const char *recompute; /* words of --recompute; NULL: nothing */
 };
 

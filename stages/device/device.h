@@ -305,6 +305,10 @@ struct pst_device {
     void (*fetch)(struct pst_device_memory *mem, void *to,
                   const struct pst_device_memory *other, const void *from,
                   size_t size);
+    /* Checks that matmuls of f32 operands, rounded to TF32 (struct pst_call),
+     * can run on this host; diag says what they lack. The member may be NULL:
+     * the device has none. */
+    enum pst_status (*check_tf32)(struct pst_diag *diag);
 };
 
 /* The CPU (stages/ops/cpu/), which is the default device of engines. */

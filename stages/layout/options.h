@@ -145,6 +145,7 @@ struct pst_exec_options {
     bool overcommit; /* arenas may exceed the memory that is left */
     bool verify;     /* verify programs, as debug builds do */
     bool no_graphs;  /* launch kernels one by one, without recordings */
+    bool tf32;       /* round operands of f32 matmuls to TF32 */
 };
 
 /* Bytes of one rank's arena by use; the parts add up to arena. */

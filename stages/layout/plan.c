@@ -60,6 +60,7 @@ static enum pst_status make_programs(struct planner *p)
             .isa = pst_cpu_isa(),
             .threads = role->options.threads,
             .bf16 = role->options.bf16,
+            .tf32 = role->options.tf32,
             .whole_logits = role->options.whole_logits,
             .no_chains = role->options.no_chains,
             .verify = role->options.verify,

@@ -92,6 +92,18 @@ enum pst_status pst_device_find(const char *list, unsigned rank, unsigned local,
                : status;
 }
 
+enum pst_status pst_device_refuse_tf32(const struct pst_device *device,
+                                       unsigned rank, struct pst_diag *diag)
+{
+    return device->check_tf32 != NULL
+               ? PST_OK
+               : pst_diag_set(diag, PST_E_DEVICE_TF32,
+                              "rank %u: the device %s does not multiply in "
+                              "TF32: --tf32 is for ranks on GPUs (--device "
+                              "cuda)",
+                              rank, device->name);
+}
+
 const struct pst_device *pst_device_default(void)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment

@@ -25,4 +25,10 @@ enum pst_status pst_device_find(const char *list, unsigned rank, unsigned local,
                                 unsigned *ret_ordinal,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Refuses --tf32 (PST_ERR_USAGE) if a rank has a kind of device that never
+ * multiplies in TF32; the device's check_tf32 says if this host can. */
+enum pst_status pst_device_refuse_tf32(const struct pst_device *device,
+                                       unsigned rank,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
+
 #endif

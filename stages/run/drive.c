@@ -163,6 +163,8 @@ static enum pst_status compare_ranks(struct pst_engine *engine,
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
+    pst_facts_add(&f, "the operands of f32 matmuls (--tf32)", "%s",
+                  o->tf32 ? "TF32" : "f32");
     pst_facts_add(&f, "how logits are computed (--no-chunked-loss)", "%s",
                   o->whole_logits ? "whole" : "by chunks");
     pst_facts_add(&f, "what replicas share (--shard)",

@@ -17,13 +17,14 @@
 #include <string.h>
 
 enum { OK = 0, INVALID = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
-enum { F32 = 0, F16 = 2, BF16 = 14, COMPUTE_F32 = 68 };
+enum { F32 = 0, F16 = 2, BF16 = 14, COMPUTE_F32 = 68, COMPUTE_TF32 = 77 };
 enum { SPLIT_K = 64, ALIGNED = 16, N = 4 };
 
 namespace
 {
 
 struct desc {
+    int compute = COMPUTE_F32;
     int32_t trans[2] = {0, 0};
     uint32_t epilogue = 1;
     const void *bias = NULL;
@@ -44,7 +45,7 @@ struct preference {
 struct algorithm {
     uint32_t mark, splits, align[N];
     int64_t rows, cols, depth;
-    uint32_t batch, types;
+    uint32_t batch, types, compute;
 };
 static_assert(sizeof(struct algorithm) <= 64, "8 words");
 
@@ -143,6 +144,7 @@ int64_t check_layouts(const struct desc *d, const struct layout *const *l)
     require(rows[0] == l[3]->rows && cols[1] == l[3]->cols, "d's size");
     require(l[0]->type == l[1]->type && l[2]->type == l[3]->type, "types");
     require(l[3]->type == F32 || l[3]->type == l[0]->type, "d's type");
+    require(d->compute == COMPUTE_F32 || l[0]->type == F32, "TF32 of 16 bits");
     for (int i = 0; i < N; i++) {
         require(l[i]->ld >= l[i]->rows, "a leading dimension");
         require(l[i]->batch == l[3]->batch, "batches");
@@ -174,6 +176,7 @@ struct algorithm choose(const struct desc *d, const struct layout *const *l,
     ret.cols = l[3]->cols;
     ret.depth = depth;
     ret.batch = (uint32_t)l[3]->batch;
+    ret.compute = (uint32_t)d->compute;
     ret.types = (uint32_t)(l[0]->type << 8 | l[3]->type << 4 |
                            d->trans[0] << 1 | d->trans[1]) ^
                 d->epilogue << 16;
@@ -201,6 +204,7 @@ int64_t needs(const struct algorithm *algo, const struct desc *d,
     require(algo->mark == 0x1d, "an algorithm that the heuristic did not give");
     if (algo->rows != l[3]->rows || algo->cols != l[3]->cols ||
         algo->depth != depth || algo->types != types ||
+        algo->compute != (uint32_t)d->compute ||
         algo->batch < (uint32_t)l[3]->batch)
         return -1;
     for (int i = 0; i < N; i++)
@@ -221,6 +225,25 @@ struct matmul {
     float *workspace;
 };
 
+/* Rounds to the 10 bits of mantissa of TF32, half to even. */
+float to_tf32(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    if ((bits & 0x7f800000) != 0x7f800000)
+        bits = (bits + 0xfff + (bits >> 13 & 1)) & ~UINT32_C(0x1fff);
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+float operand(const struct matmul *m, int which, int64_t i)
+{
+    const float x = load(m->l[which].type, m->at[which], i);
+
+    return m->desc.compute == COMPUTE_TF32 ? to_tf32(x) : x;
+}
+
 float sum_of(const struct matmul *m, int64_t batch, int64_t r, int64_t c,
              int64_t begin, int64_t end)
 {
@@ -228,12 +251,12 @@ float sum_of(const struct matmul *m, int64_t batch, int64_t r, int64_t c,
     float sum = 0.0f;
 
     for (int64_t k = begin; k < end; k++)
-        sum += load(a.type, m->at[0],
-                    batch * a.stride +
-                        (m->desc.trans[0] ? r * a.ld + k : k * a.ld + r)) *
-               load(b.type, m->at[1],
-                    batch * b.stride +
-                        (m->desc.trans[1] ? k * b.ld + c : c * b.ld + k));
+        sum += operand(m, 0,
+                       batch * a.stride +
+                           (m->desc.trans[0] ? r * a.ld + k : k * a.ld + r)) *
+               operand(m, 1,
+                       batch * b.stride +
+                           (m->desc.trans[1] ? k * b.ld + c : c * b.ld + k));
     return sum;
 }
 
@@ -307,8 +330,11 @@ const char *cublasLtGetStatusName(int status)
 int cublasLtMatmulDescCreate(void **ret, int compute, int scale)
 {
     MAY_FAIL;
-    require(compute == COMPUTE_F32 && scale == F32, "a compute type");
-    *ret = new desc;
+    require((compute == COMPUTE_F32 || compute == COMPUTE_TF32) && scale == F32,
+            "a compute type");
+    desc *made = new desc;
+    made->compute = compute;
+    *ret = made;
     return OK;
 }
 

@@ -455,6 +455,68 @@ static void keeps_algorithms(void **state)
     (void)unsetenv("PENSTOCK_TEST_CUBLASLT");
 }
 
+/* --- TF32 ----------------------------------------------------------------- */
+
+/* Rounds to 10 bits of mantissa, as the tests' library does. */
+static float to_tf32(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~UINT32_C(0x1fff);
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Computes the matmul with call.tf32 and compares it with that of operands that
+ * are rounded to TF32, or not. Returns the calls of the library. */
+static uint64_t check_tf32(const struct example *e, enum pst_dtype dtype,
+                           bool tf32, bool rounded)
+{
+    const uint64_t before = library_calls();
+    const struct pst_arg args[5] = {
+        [3] = {.kind = PST_ARG_FLOAT, .f = e->beta},
+        [4] = {.kind = PST_ARG_FLOAT, .f = e->alpha}};
+    struct tensor t[4] = {make(dtype, e->batch, e->m, e->n, e->c, 1),
+                          make(dtype, e->batch, e->m, e->k, e->a, 2),
+                          make(dtype, e->batch, e->k, e->n, e->b, 3),
+                          make(dtype, e->batch, e->m, e->n, ROWS, 4)};
+    struct pst_call call = {.args = args, .tf32 = tf32};
+
+    run(&pst_op_baddbmm, &call, t, 4);
+    for (unsigned i = 1; i < 3 && rounded; i++) {
+        float *x = (float *)(t[i].memory + t[i].begin);
+
+        for (int64_t k = 0; k < pst_meta_numel(&t[i].meta); k++)
+            x[k] = to_tf32(x[k]);
+    }
+    compare(e, t, NULL, dtype == PST_F32 ? 2e-6 : 5e-3);
+    for (unsigned i = 0; i < 4; i++)
+        free(t[i].memory);
+    return library_calls() - before;
+}
+
+/* The library rounds f32 operands of calls that allow it, and of these alone:
+ * the same matmul without is another one, and 16 bits stay as they are. Our own
+ * kernels multiply in f32. */
+static void rounds_to_tf32(void **state)
+{
+    static const struct example examples[] = {
+        {2, 9, 12, 16, ROWS, ROWS, ROWS, 1, 1, false},
+        {1, 40, 72, 64, ROWS, COLUMNS, BIAS, 1, 1, false},
+        {3, 17, 8, 20, COLUMNS, ROWS, ROWS, 1, 0, false}};
+    const bool library = getenv("PENSTOCK_LIBCUBLASLT") != NULL;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(examples); i++)
+        for (unsigned k = 0; k < 4; k++)
+            assert_int_equal(check_tf32(&examples[i], PST_F32, k % 2 == 0,
+                                        k % 2 == 0 && library),
+                             library);
+    assert_int_equal(check_tf32(&examples[0], PST_BF16, true, false), library);
+    assert_int_equal(check_tf32(&examples[0], PST_F64, true, false), 0);
+}
+
 /* --- column sums ---------------------------------------------------------- */
 
 static void check_sum(int64_t rows, int64_t cols, enum pst_dtype dtype,
@@ -540,7 +602,7 @@ int main(void)
         cmocka_unit_test(products),         cmocka_unit_test(batches_apart),
         cmocka_unit_test(names_failures),   cmocka_unit_test(continues_without),
         cmocka_unit_test(keeps_algorithms), cmocka_unit_test(column_sums),
-        cmocka_unit_test(refuses_bf16),
+        cmocka_unit_test(refuses_bf16),     cmocka_unit_test(rounds_to_tf32),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -95,6 +95,7 @@ CASES = [
     ("device.name", 64, "gpu:0", WITH + "--device gpu:0"),
     ("host.bind", 65, "--bind cores", WITH + "--threads 1024 --bind cores"),
     ("device.none", 65, "CUDA driver", WITH + "--device cuda"),
+    ("device.tf32", 64, "rank 0: the device cpu", WITH + "--tf32"),
     ("run.options", 64, "--min-ranks", WITH + "--min-ranks 1"),
     *(("run.options", 64, text, WITH + words) for text, words in (
         ("--checkpoint DIR", "--checkpoint-every 2"),

@@ -154,6 +154,9 @@ static const struct pstd_option rows[] = {
            "f32", "f32|bf16",
            "dtype of matmul operands; parameters, sums and optimizer states "
            "stay f32"),
+    FLAG(tf32, "tf32", N_STEP | PSTD_OPT_SERVE | PSTD_OPT_PLAN,
+         "let matmuls on GPUs round f32 operands to TF32, 10 bits of mantissa; "
+         "sums, parameters and everything else stay f32 (needs cuBLASLt)"),
     FLAG(no_chunked_loss, "no-chunked-loss",
          N_STEP | PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_PLAN,
          "keep the logits of a language model whole, and their gradient, "

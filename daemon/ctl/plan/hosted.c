@@ -87,9 +87,12 @@ enum pst_status pstctl_hosted_find(const struct pstd_config *config,
         struct pst_exec_options here = *options;
 
         status = pst_device_named(config->device, r, &here.device, diag);
+        if (status == PST_OK && config->tf32)
+            status = pst_device_refuse_tf32(here.device, r, diag);
         if (status != PST_OK)
             return status;
         ret[r].device = here.device->name;
+        ret[r].tf32 = config->tf32;
         if (here.device->fallback != NULL)
             status = find_rank(plan, sched, r, &here, config->no_fallback,
                                &ret[r], diag);
@@ -111,6 +114,11 @@ void pstctl_hosted_print(const struct pstctl_hosted *hosted, unsigned ranks)
                           "rank %u on %s: %u of %u kernels of a microbatch are "
                           "replayed as graphs\n",
                           r, h->device, h->replayed, h->kernels);
+        if (h->tf32)
+            pstctl_printf(stdout,
+                          "rank %u on %s: cuBLASLt rounds operands of f32 "
+                          "matmuls to TF32\n",
+                          r, h->device);
         if (h->calls > 0)
             pstctl_printf(stdout,
                           "rank %u on %s: on the host, for lack of kernels: %u "
@@ -128,6 +136,7 @@ void pstctl_hosted_print(const struct pstctl_hosted *hosted, unsigned ranks)
 void pstctl_hosted_json(const struct pstctl_hosted *hosted, json_t *rank)
 {
     (void)json_object_set_new(rank, "device", json_string(hosted->device));
+    (void)json_object_set_new(rank, "tf32", json_boolean(hosted->tf32));
     (void)json_object_set_new(rank, "hosted_calls",
                               json_integer(hosted->calls));
     (void)json_object_set_new(rank, "hosted_bytes",

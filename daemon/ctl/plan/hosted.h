@@ -10,18 +10,20 @@
 #include "stages/run/exec.h"
 #include "stages/sched/sched.h"
 
-/* Hosted calls of one rank. */
+/* Hosted calls of one rank, and how it multiplies. */
 struct pstctl_hosted {
     const char *device; /* kind of the rank's device, such as "cuda" */
     unsigned calls;     /* number of hosted calls in one microbatch */
     unsigned kernels;   /* number of all calls in one microbatch */
     unsigned replayed;  /* those that the device replays from a recording */
+    bool tf32;          /* operands of f32 matmuls are rounded to TF32 */
     uint64_t bytes;     /* bytes that these calls copy */
     struct pst_str ops; /* text that names the operators */
 };
 
 /* Fills an array with an entry for each rank of the schedule. PST_ERR_USAGE:
- * --device names an unknown kind. PST_ERR_UNSUPPORTED: there are such calls,
+ * --device names an unknown kind, or with --tf32 one that never multiplies in
+ * TF32. PST_ERR_UNSUPPORTED: there are such calls,
  * and --no-fallback is given. */
 enum pst_status pstctl_hosted_find(const struct pstd_config *config,
                                    const struct pst_plan *plan,

@@ -202,6 +202,19 @@ enum pst_status pst_cublaslt_open(const struct pst_cublaslt **ret,
     return PST_OK;
 }
 
+enum pst_status pst_cublaslt_check_tf32(struct pst_diag *diag)
+{
+    const struct pst_cublaslt *library = NULL;
+    const enum pst_status status = pst_cublaslt_open(&library, diag);
+
+    if (status == PST_OK && library == NULL)
+        return pst_diag_set(diag, PST_E_DEVICE_CUBLASLT,
+                            "--tf32 needs cuBLASLt, since penstock's own "
+                            "kernels multiply in f32 only, and %s",
+                            lt.text);
+    return status;
+}
+
 const char *pst_cublaslt_text(void)
 {
     (void)pthread_once(&lt.once, open_once);

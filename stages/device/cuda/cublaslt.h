@@ -39,6 +39,9 @@ enum {
     /* CUBLAS_COMPUTE_32F: sums in f32, and products of f32 operands in f32,
      * without TF32. It is PyTorch's compute type. */
     PST_CUBLASLT_COMPUTE_F32 = 68,
+    /* CUBLAS_COMPUTE_32F_FAST_TF32: sums in f32; f32 operands may be rounded to
+     * TF32 (10 bits of mantissa). PyTorch's with allow_tf32. */
+    PST_CUBLASLT_COMPUTE_TF32 = 77,
 };
 
 /* cublasLtMatmulDescAttributes_t, and the size of the value */
@@ -81,6 +84,8 @@ struct pst_cublaslt {
  */
 enum pst_status pst_cublaslt_open(const struct pst_cublaslt **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Checks that there is a library, which alone multiplies in TF32. Opens it. */
+enum pst_status pst_cublaslt_check_tf32(struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns "cuBLASLt 13.0.1 (FILE)", or why there is none. Opens the library. */
 const char *pst_cublaslt_text(void);
 

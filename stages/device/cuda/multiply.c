@@ -21,7 +21,7 @@ struct key {
     int32_t trans_a, trans_b, in, out;
     uint32_t shared[N_MATRICES];
     uint32_t align[N_MATRICES], bias; /* bias: its alignment; 0: none */
-    uint32_t unused;                  /* 0 */
+    int32_t compute;
 };
 
 /* A matmul with the library's objects for it. */
@@ -82,9 +82,8 @@ static bool make_desc(struct pst_cuda_context *c, const struct key *k,
     const uint32_t epilogue = PST_CUBLASLT_EPILOGUE_BIAS;
     /* The heuristic reads the alignment of this address. */
     const uint64_t bias = k->bias;
-    bool ok = check(
-        c, lt->desc_create(ret, PST_CUBLASLT_COMPUTE_F32, PST_CUBLASLT_F32),
-        "cublasLtMatmulDescCreate");
+    bool ok = check(c, lt->desc_create(ret, k->compute, PST_CUBLASLT_F32),
+                    "cublasLtMatmulDescCreate");
     const struct {
         int attribute;
         const void *value;
@@ -343,6 +342,8 @@ static struct key key_of(const struct pst_cuda_multiply *m)
     k.trans_b = m->trans_b;
     k.in = (int32_t)m->in;
     k.out = (int32_t)m->out;
+    k.compute = m->tf32 && m->in == PST_CUBLASLT_F32 ? PST_CUBLASLT_COMPUTE_TF32
+                                                     : PST_CUBLASLT_COMPUTE_F32;
     for (unsigned i = 0; i < N_MATRICES; i++) {
         k.ld[i] = all[i]->ld;
         k.stride[i] = m->batch_all > 1 ? all[i]->stride : 0;

@@ -29,7 +29,8 @@ struct pst_cuda_multiply {
     struct pst_cuda_matrix a, b, c, d;
     bool trans_a, trans_b;
     enum pst_cublaslt_type in, out; /* types of a and b; of c, d and bias */
-    int64_t batch;                  /* matrices of this call */
+    bool tf32; /* f32 operands may be rounded to TF32; other types ignore it */
+    int64_t batch;     /* matrices of this call */
     int64_t batch_all; /* matrices of all calls that make up the matmul */
     const void *bias;  /* rows elements, added to each column; may be NULL */
     float alpha, beta;

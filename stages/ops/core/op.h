@@ -65,6 +65,7 @@ struct pst_call {
     struct pst_rng_key rng;
     bool accumulate;   /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;         /* matmuls may round f32 operands to bf16 */
+    bool tf32;         /* matmuls may round f32 operands to TF32 */
     const void *owner; /* the chosen kernel's owner, or data of the device's
                           adapter; else NULL */
     void *stream;      /* the device's, set by launch; NULL on the host */

@@ -114,6 +114,7 @@ const struct pst_device pst_device_cuda = {
     .kernels = pst_cuda_kernels,
     .fallback = &pst_device_cpu,
     .products = pst_cublaslt_text,
+    .check_tf32 = pst_cublaslt_check_tf32,
     .tasks = tasks,
     .n_tasks = PST_COUNT(tasks),
 };

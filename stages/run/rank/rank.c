@@ -2,6 +2,7 @@
 #include "stages/run/rank/rank.h"
 
 #include "stages/compile/hosted.h"
+#include "stages/ops/devices.h"
 #include "stages/run/rank/bind.h"
 #include "stages/run/rank/recordings.h"
 #include "stages/run/rank/whole.h"
@@ -35,6 +36,25 @@ static enum pst_status refuse_hosted(const struct pst_rank_plan *plan,
     return status;
 }
 
+/* Refuses --tf32 where this rank's matmuls cannot be in TF32. */
+static enum pst_status check_tf32(const struct pst_rank_role *role,
+                                  struct pst_diag *diag)
+{
+    const struct pst_device *device = role->options.device;
+    const unsigned rank = pst_role_number(role);
+    enum pst_status status;
+
+    if (!role->options.tf32)
+        return PST_OK;
+    status = pst_device_refuse_tf32(device, rank, diag);
+    if (status != PST_OK)
+        return status;
+    status = device->check_tf32(diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "rank %u", rank);
+    return status;
+}
+
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
                              struct pst_programs *lent, struct pst_rank **ret,
                              struct pst_diag *diag)
@@ -44,7 +64,9 @@ enum pst_status pst_rank_new(const struct pst_rank_role *role,
 
     if (r == NULL)
         return pst_diag_nomem(diag, sizeof(*r));
-    status = pst_rank_plan_init(&r->plan, role, lent, diag);
+    status = check_tf32(role, diag);
+    if (status == PST_OK)
+        status = pst_rank_plan_init(&r->plan, role, lent, diag);
     if (status == PST_OK && role->options.no_fallback)
         status = refuse_hosted(&r->plan, diag);
     if (status != PST_OK) {

@@ -394,6 +394,32 @@ static void views(const char *path)
     close_session(&r);
 }
 
+/* TF32 wants a GPU, and cuBLASLt, which the tests' driver does not come with.
+ */
+static void refuses_tf32(const char *path)
+{
+    static const struct {
+        const char *device, *id;
+        int status;
+    } cases[] = {{"cpu", "device.tf32", PENSTOCK_ERR_USAGE},
+                 {"cuda:0", "device.cublaslt", PENSTOCK_ERR_UNSUPPORTED}};
+
+    for (size_t i = 0; i < (driver_is_of_tests() ? 2 : 1); i++) {
+        const struct penstock_option options[] = {{"device", cases[i].device},
+                                                  {"tf32", "yes"}};
+        struct penstock_session_config config = PENSTOCK_INIT(config);
+        struct run r = {0};
+
+        config.options = options;
+        config.n_options = 2;
+        good(penstock_open(path, NULL, &r.model, &error));
+        require(penstock_session_new(r.model, &config, &r.session, &error) ==
+                    cases[i].status &&
+                strcmp(error.id, cases[i].id) == 0);
+        penstock_close(r.model);
+    }
+}
+
 /* Calls leave the thread's current context as it was: another GPU's, or none.
  */
 static void contexts(const char *path)
@@ -496,6 +522,7 @@ int main(int argc, char **argv)
     bits(argv[1], NULL, NULL, true);
     refusals(argv[1]);
     refuses_programs();
+    refuses_tf32(argv[1]);
     views(argv[1]);
     contexts(argv[1]);
     for (unsigned n = 1; n <= 5; n += 2)
