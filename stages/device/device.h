@@ -75,6 +75,10 @@ struct pst_update {
  *           (0: none so far), and how many elements were kept. For optimizers
  *           that need the whole parameter (optim.h), `meta` is its meta, and
  *           the last of from but one is their scratch.
+ *           With slot > 0, up to `slots` of the device's recorder, the numbers
+ *           of *update are not those of this task, but of the newest one with
+ *           that slot and n = 0, which does nothing but set them, and is not
+ *           recorded. So recorded updates can be replayed with other numbers.
  *   ema     to += number * (from[0] - to), both f32; number 1: to = from[0]
  *
  * `to` may be one of `from`. Results do not depend on the number of threads in
@@ -86,6 +90,7 @@ struct pst_task {
     void *to;
     void *const *from;
     unsigned n_from;
+    unsigned slot; /* update.NAME; 0: none */
     double number;
     const struct pst_meta *meta, *to_meta;
     const struct pst_update *update;
@@ -138,7 +143,7 @@ struct pst_device_info {
  * Work of COMPUTE that is recorded once and then replayed by one call, with the
  * same addresses and numbers each time: a CUDA graph. Numbers that change from
  * step to step are not recorded, except the step's number by which kernels with
- * PST_K_REPLAYS draw random numbers.
+ * PST_K_REPLAYS draw random numbers, and those of updates with a slot.
  */
 struct pst_recorder {
     /* Until `end`, zero, launch, run and copies within the memory record their
@@ -155,6 +160,7 @@ struct pst_recorder {
                    uint64_t step);
     /* Frees a recording, before the memory is closed; NULL is accepted. */
     void (*free)(struct pst_device_memory *mem, void *recording);
+    unsigned slots; /* largest slot of a task (struct pst_task) */
 };
 
 /* Alignment of addresses outside of the device's memory that kernels may read:

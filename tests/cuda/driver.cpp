@@ -311,10 +311,10 @@ bool driver_enqueue(void *stream, std::function<void()> run)
 
 extern "C" {
 
-/* Calls of cuMemcpyPeerAsync and cuGraphLaunch, bytes that were copied from
- * other processes, and to the host; for tests. */
-unsigned long driver_peer_copies, driver_graph_launches, driver_foreign_bytes,
-    driver_host_bytes;
+/* Calls of cuMemcpyPeerAsync, cuGraphLaunch and cuLaunchKernel, bytes that were
+ * copied from other processes, and to the host; for tests. */
+unsigned long driver_peer_copies, driver_graph_launches, driver_kernel_launches,
+    driver_foreign_bytes, driver_host_bytes;
 
 int cuInit(unsigned)
 {
@@ -767,6 +767,7 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y,
         block_x * block_y * block_z > 1024 ||
         shared > (shared_of.count(function) ? shared_of[function] : 48 << 10))
         return INVALID;
+    driver_kernel_launches++;
     if (empty && ((stream *)s)->captured == NULL)
         return OK;
     const std::string copy((const char *)params[0], kernel->size);

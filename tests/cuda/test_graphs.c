@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests that steps replayed as CUDA graphs have the bits of steps whose kernels
  * are launched one by one, on the emulated CUDA driver (driver.cpp). */
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "stages/ops/cuda/cuda.h"
@@ -12,7 +13,23 @@ struct outcome {
     struct pst_dump *dump; /* the last step and the state after it */
     double losses[MORE];
     struct pst_recorded recorded; /* sums over all ranks */
+    unsigned long launches;       /* of kernels one by one, in the last step */
 };
+
+/* Returns the kernels that the driver has launched one by one. */
+static unsigned long launches(void)
+{
+    static unsigned long *at = NULL;
+    void *driver;
+
+    if (at == NULL) {
+        driver = dlopen(getenv("PENSTOCK_LIBCUDA"), RTLD_NOW | RTLD_LOCAL);
+        assert_non_null(driver);
+        at = dlsym(driver, "driver_kernel_launches");
+        assert_non_null(at);
+    }
+    return *at;
+}
 
 static void add_recorded(struct pst_recorded *to, const struct pst_recorded *r)
 {
@@ -64,10 +81,11 @@ static void keeps_the_bits(void **state)
     static const struct {
         unsigned stages;
         const char *schedule, *optimizer;
-    } cases[] = {{1, "gpipe", "adamw"},
-                 {2, "1f1b", "sgd"},
-                 {3, "zb-h1", "adamw"},
-                 {4, "gpipe", "lion"}};
+    } cases[] = {{1, "gpipe", "adamw"},   {2, "1f1b", "sgd"},
+                 {3, "zb-h1", "adamw"},   {4, "gpipe", "lion"},
+                 {1, "gpipe", "adam"},    {2, "1f1b", "adamax"},
+                 {1, "gpipe", "rmsprop"}, {2, "gpipe", "adagrad"},
+                 {1, "gpipe", "adadelta"}};
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
@@ -95,17 +113,25 @@ static const char attention[] =
     "graph next_id=10 {\n"
     "  input %x: f32[2, 8, 4]\n"
     "  param %w \"a.weight\" grad: f32[4, 4]\n"
-    "  %h: f32[2, 8, 4] = aten.linear.default(%x, %w)  # a - F id=0\n"
+    "  param %b \"a.bias\" grad: f32[4]\n"
+    "  %h: f32[2, 8, 4] = aten.linear.default(%x, %w, %b)  # a - F id=0\n"
     "  %r: f32[2, 8, 4] = aten.scaled_dot_product_attention.default(%h, %h, "
     "%h, None, 0.5, False)  # - - F id=1\n"
     "  %loss: f32[] = aten.mean.default(%r)  # - - F id=2\n"
     "  output user %loss \"0\"\n"
     "}\n";
 
-static struct outcome run_attention(bool no_graphs)
+/* Parameters without weight decay in the first steps, and in the later ones;
+ * NULL: none. */
+struct groups {
+    const char *first, *later;
+};
+
+static struct outcome run_attention(bool no_graphs, const char *optimizer,
+                                    struct groups no_decay)
 {
     static const char *const modules[] = {"a"};
-    struct pst_exec_options options = net_options("gpipe", 1, 2, "sgd");
+    struct pst_exec_options options = net_options("gpipe", 1, 2, optimizer);
     struct pst_split_options split = {0};
     struct outcome ret = {0};
     struct job job = {0};
@@ -113,6 +139,8 @@ static struct outcome run_attention(bool no_graphs)
 
     options.device = &pst_device_cuda;
     options.no_graphs = no_graphs;
+    options.no_decay = no_decay.first;
+    options.optim.weight_decay = 0.1;
     pst_diag_init(diag);
     model_init(&job.net.model, attention, modules, PST_COUNT(modules));
     assert_ok(pst_split(&job.net.model, &split, &job.net.plan, diag), diag);
@@ -122,7 +150,15 @@ static struct outcome run_attention(bool no_graphs)
                              diag),
               diag);
     for (unsigned s = 0; s < MORE; s++) {
+        if (s == MORE - 2) {
+            options.no_decay = no_decay.later;
+            options.optim.lr *= 0.5;
+            assert_ok(pst_engine_retune(job.engine, &options, true, diag),
+                      diag);
+        }
+        ret.launches = launches();
         assert_ok(job_step(&job, s), diag);
+        ret.launches = launches() - ret.launches;
         ret.losses[s] = job.last.loss;
     }
     ret.dump = job_dump(&job);
@@ -133,7 +169,9 @@ static struct outcome run_attention(bool no_graphs)
 
 static void draws_by_step(void **state)
 {
-    struct outcome on = run_attention(false), off = run_attention(true);
+    const struct groups all = {NULL, NULL};
+    struct outcome on = run_attention(false, "sgd", all);
+    struct outcome off = run_attention(true, "sgd", all);
 
     (void)state;
     assert_same(&on, &off);
@@ -141,6 +179,37 @@ static void draws_by_step(void **state)
     assert_int_equal(on.recorded.actions, 4);
     pst_dump_free(on.dump);
     pst_dump_free(off.dump);
+}
+
+/* Updates are replayed, with the numbers of the step: each group of parameters
+ * needs one launch that sets them. Where the groups change, the updates are
+ * recorded again. Averages run on the host, so those updates are not. */
+static void replays_updates(void **state)
+{
+    enum { SEEDS = 2 }; /* of the backward passes */
+    static const struct groups all = {NULL, NULL}, bias = {"ndim<2", "ndim<2"},
+                               moved = {NULL, "ndim<2"};
+    struct {
+        const struct groups *groups;
+        unsigned long sets;
+        bool replayed;
+    } cases[] = {{&all, 1, true}, {&bias, 2, true}, {&moved, 2, false}};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        struct outcome on = run_attention(false, "adamw", *cases[i].groups);
+        struct outcome off = run_attention(true, "adamw", *cases[i].groups);
+
+        assert_same(&on, &off);
+        print_message("%s: %lu launches, %lu without graphs\n",
+                      cases[i].groups->later != NULL ? "groups" : "all",
+                      on.launches, off.launches);
+        if (cases[i].replayed)
+            assert_int_equal(on.launches, SEEDS + cases[i].sets);
+        assert_true(off.launches > 20);
+        pst_dump_free(on.dump);
+        pst_dump_free(off.dump);
+    }
 }
 
 /* Work that cannot be recorded runs one by one, and the reason is named. */
@@ -188,9 +257,8 @@ static void reports_a_launch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_the_bits),
-        cmocka_unit_test(draws_by_step),
-        cmocka_unit_test(names_what_fails),
+        cmocka_unit_test(keeps_the_bits),   cmocka_unit_test(draws_by_step),
+        cmocka_unit_test(replays_updates),  cmocka_unit_test(names_what_fails),
         cmocka_unit_test(reports_a_launch),
     };
 

@@ -116,16 +116,18 @@ static void update(const struct pst_optim_options *o, uint64_t updates,
     const struct pst_meta meta = shape_of(n);
     void *from[3 + PST_OPTIM_MAX_STATES] = {
         on_device(GRAD) + grad, [1 + PST_OPTIM_MAX_STATES] = on_device(WORK)};
-    const struct pst_task task = {.dtype = PST_F32,
-                                  .n = n,
-                                  .to = on_device(PARAM),
-                                  .from = from,
-                                  .n_from = PST_COUNT(from),
-                                  .number = number,
-                                  .meta = &meta,
-                                  .update = &numbers,
-                                  .pool = threads,
-                                  .isa = (enum pst_isa)isa};
+    struct pst_task task = {.dtype = PST_F32,
+                            .n = n,
+                            .to = on_device(PARAM),
+                            .from = from,
+                            .n_from = PST_COUNT(from),
+                            .number = number,
+                            .meta = &meta,
+                            .update = &numbers,
+                            .pool = threads,
+                            .isa = (enum pst_isa)isa};
+    const struct pst_recorder *recorder = mem.device->recorder;
+    struct pst_update other = numbers;
     struct pst_event none = {0};
     pst_task_fn run;
 
@@ -134,6 +136,16 @@ static void update(const struct pst_optim_options *o, uint64_t updates,
     if (number > 0)
         from[PST_COUNT(from) - 1] = on_device(WORDS);
     assert_ok(pst_device_task(mem.device, o->row->task, &run, &diag), &diag);
+    if (recorder != NULL && recorder->slots > 0 && updates % 2 == 1) {
+        /* The numbers are those of the slot, not of the task. */
+        task.slot = 1 + (unsigned)updates % recorder->slots;
+        task.n = 0;
+        mem.device->run(&mem, run, &task);
+        other.lr = other.grad_scale = other.weight_decay = 77;
+        other.bias1 = other.bias2 = other.lr_divisor = 0.5;
+        task.n = n;
+        task.update = &other;
+    }
     mem.device->run(&mem, run, &task);
     assert_int_not_equal(mem.device->poll(&mem, &none), PST_ERR_DEVICE);
 }

@@ -53,6 +53,9 @@ struct pst_cuda_context {
     /* Address of the step's number, a uint64_t in device memory, from which
      * kernels draw random numbers, and its value; UINT64_MAX: unknown. */
     uint64_t step_at, step;
+    /* Address of PST_CUDA_SLOTS blocks of device memory, of PST_CUDA_SLOT_BYTES
+     * each: the numbers of updates (struct pst_task). */
+    uint64_t slots_at;
     struct pst_cuda_capture capture;
     /* The newest point of the default stream that the queues wait for
      * (guest.c); NULL: none yet. */
@@ -66,7 +69,9 @@ struct pst_cuda_context {
     char failure[256];
 };
 
-#define PST_CUDA_SPARE 65536
+#define PST_CUDA_SPARE      65536
+#define PST_CUDA_SLOTS      64
+#define PST_CUDA_SLOT_BYTES 64
 
 /* Kernels that a context loads. */
 struct pst_cuda_code {

@@ -118,5 +118,8 @@ static void free_recording(struct pst_device_memory *mem, void *recording)
     free(r);
 }
 
-const struct pst_recorder pst_cuda_recorder = {
-    .begin = begin, .end = end, .replay = replay, .free = free_recording};
+const struct pst_recorder pst_cuda_recorder = {.begin = begin,
+                                               .end = end,
+                                               .replay = replay,
+                                               .free = free_recording,
+                                               .slots = PST_CUDA_SLOTS};

@@ -145,6 +145,8 @@ bool pst_cuda_sync(struct pst_cuda_context *c)
 
 /* --- memory --------------------------------------------------------------- */
 
+#define SLOTS_BYTES ((size_t)PST_CUDA_SLOTS * PST_CUDA_SLOT_BYTES)
+
 static enum pst_status alloc_arena(struct pst_cuda_context *c, unsigned ordinal,
                                    size_t size, struct pst_device_memory *ret,
                                    struct pst_diag *diag)
@@ -157,8 +159,10 @@ static enum pst_status alloc_arena(struct pst_cuda_context *c, unsigned ordinal,
         error = c->driver->alloc(&at, size);
     ret->base = (unsigned char *)(uintptr_t)at; // NOLINT
     if (error == 0)
-        error = c->driver->alloc(&c->spare, PST_CUDA_SPARE + sizeof(uint64_t));
-    c->step_at = c->spare + PST_CUDA_SPARE;
+        error = c->driver->alloc(&c->spare, PST_CUDA_SPARE + SLOTS_BYTES +
+                                                sizeof(uint64_t));
+    c->slots_at = c->spare + PST_CUDA_SPARE;
+    c->step_at = c->slots_at + SLOTS_BYTES;
     c->step = UINT64_MAX;
     if (error != 0)
         return pst_diag_set(

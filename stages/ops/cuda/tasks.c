@@ -107,12 +107,26 @@ static void *state(const struct pst_task *task, unsigned k)
     return k < task->n_from ? task->from[k] : NULL;
 }
 
+_Static_assert(sizeof(struct pst_cuda_numbers) <= PST_CUDA_SLOT_BYTES,
+               "stages/device/cuda/cuda.h");
+
+/* Returns the address of a slot's numbers; NULL: it has none. */
+static struct pst_cuda_numbers *numbers_at(const struct pst_cuda_context *c,
+                                           unsigned slot)
+{
+    const uint64_t at =
+        c->slots_at + (uint64_t)(slot - 1) * PST_CUDA_SLOT_BYTES;
+
+    return slot > 0 ? (struct pst_cuda_numbers *)(uintptr_t)at : NULL; // NOLINT
+}
+
 static struct pst_cuda_update update_of(const struct pst_task *task)
 {
     struct pst_cuda_update p = {.p = task->to,
                                 .g = task->from[0],
                                 .n = task->n,
-                                .gscale = (float)task->update->grad_scale};
+                                .numbers.gscale =
+                                    (float)task->update->grad_scale};
 
     if (task->update->clip_value > 0) /* `set` has changed it */
         (void)pst_cuda_check(task->stream, 1,
@@ -124,6 +138,24 @@ static struct pst_cuda_update update_of(const struct pst_task *task)
     return p;
 }
 
+/* Enqueues the update, or sets the numbers of its slot. */
+static void enqueue(const struct pst_task *task, enum pst_cuda_fn fn,
+                    struct pst_cuda_update *p)
+{
+    struct pst_cuda_context *c = task->stream;
+    const struct pst_cuda_set_numbers set = {.to = numbers_at(c, task->slot),
+                                             .numbers = p->numbers};
+
+    if (task->slot > PST_CUDA_SLOTS) {
+        (void)pst_cuda_check(c, 1, "an update with an unknown slot");
+    } else if (task->slot > 0 && task->n == 0) {
+        pst_cuda_launch_n(c, PST_FN_pst_task_numbers, 1, &set);
+    } else {
+        p->at = set.to;
+        pst_cuda_launch_n(c, fn, task->n, p);
+    }
+}
+
 void pst_cuda_update_adamw(const struct pst_task *task)
 {
     const struct pst_update *u = task->update;
@@ -131,14 +163,14 @@ void pst_cuda_update_adamw(const struct pst_task *task)
 
     p.m = state(task, 1);
     p.v = state(task, 2);
-    p.keep = (float)(1.0 - u->lr * u->weight_decay);
-    p.b1 = (float)(1.0 - u->beta1);
-    p.b2 = (float)u->beta2;
-    p.c2 = (float)(1.0 - u->beta2);
-    p.root = (float)(1.0 / sqrt(u->bias2));
-    p.step = (float)(u->lr / u->bias1);
-    p.eps = (float)u->eps;
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adamw, task->n, &p);
+    p.numbers.keep = (float)(1.0 - u->lr * u->weight_decay);
+    p.numbers.b1 = (float)(1.0 - u->beta1);
+    p.numbers.b2 = (float)u->beta2;
+    p.numbers.c2 = (float)(1.0 - u->beta2);
+    p.numbers.root = (float)(1.0 / sqrt(u->bias2));
+    p.numbers.step = (float)(u->lr / u->bias1);
+    p.numbers.eps = (float)u->eps;
+    enqueue(task, PST_FN_pst_task_adamw, &p);
 }
 
 void pst_cuda_update_sgd(const struct pst_task *task)
@@ -147,13 +179,13 @@ void pst_cuda_update_sgd(const struct pst_task *task)
     struct pst_cuda_update p = update_of(task);
 
     p.m = state(task, 1);
-    p.lr = (float)u->lr;
-    p.mu = (float)u->momentum;
-    p.damp = (float)(1.0 - u->dampening);
-    p.decay = (float)u->weight_decay;
-    p.nesterov = u->nesterov;
-    p.first = u->first;
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_sgd, task->n, &p);
+    p.numbers.lr = (float)u->lr;
+    p.numbers.mu = (float)u->momentum;
+    p.numbers.damp = (float)(1.0 - u->dampening);
+    p.numbers.decay = (float)u->weight_decay;
+    p.numbers.nesterov = u->nesterov;
+    p.numbers.first = u->first;
+    enqueue(task, PST_FN_pst_task_sgd, &p);
 }
 
 /* Returns the parameters of an update that begins with g = g * grad_scale +
@@ -164,17 +196,17 @@ static struct pst_cuda_update decayed_of(const struct pst_task *task)
 
     p.m = state(task, 1);
     p.v = state(task, 2);
-    p.decay = (float)task->update->weight_decay;
-    p.eps = (float)task->update->eps;
-    p.lr = (float)task->update->lr;
+    p.numbers.decay = (float)task->update->weight_decay;
+    p.numbers.eps = (float)task->update->eps;
+    p.numbers.lr = (float)task->update->lr;
     return p;
 }
 
 /* Sets the weights of a moving average: the old value's, and the rest. */
 static void set_weights(struct pst_cuda_update *p, double weight)
 {
-    p->b2 = (float)weight;
-    p->c2 = (float)(1.0 - weight);
+    p->numbers.b2 = (float)weight;
+    p->numbers.c2 = (float)(1.0 - weight);
 }
 
 void pst_cuda_update_adam(const struct pst_task *task)
@@ -182,11 +214,11 @@ void pst_cuda_update_adam(const struct pst_task *task)
     const struct pst_update *u = task->update;
     struct pst_cuda_update p = decayed_of(task);
 
-    p.b1 = (float)(1.0 - u->beta1);
+    p.numbers.b1 = (float)(1.0 - u->beta1);
     set_weights(&p, u->beta2);
-    p.root = (float)(1.0 / sqrt(u->bias2));
-    p.step = (float)(u->lr / u->bias1);
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adam, task->n, &p);
+    p.numbers.root = (float)(1.0 / sqrt(u->bias2));
+    p.numbers.step = (float)(u->lr / u->bias1);
+    enqueue(task, PST_FN_pst_task_adam, &p);
 }
 
 void pst_cuda_update_adamax(const struct pst_task *task)
@@ -194,10 +226,10 @@ void pst_cuda_update_adamax(const struct pst_task *task)
     const struct pst_update *u = task->update;
     struct pst_cuda_update p = decayed_of(task);
 
-    p.b1 = (float)(1.0 - u->beta1);
-    p.b2 = (float)u->beta2;
-    p.step = (float)(u->lr / u->bias1);
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adamax, task->n, &p);
+    p.numbers.b1 = (float)(1.0 - u->beta1);
+    p.numbers.b2 = (float)u->beta2;
+    p.numbers.step = (float)(u->lr / u->bias1);
+    enqueue(task, PST_FN_pst_task_adamax, &p);
 }
 
 void pst_cuda_update_lion(const struct pst_task *task)
@@ -206,12 +238,12 @@ void pst_cuda_update_lion(const struct pst_task *task)
     struct pst_cuda_update p = update_of(task);
 
     p.m = state(task, 1);
-    p.keep = (float)(1.0 - u->lr * u->weight_decay);
-    p.b1 = (float)u->beta1;
-    p.c1 = (float)(1.0 - u->beta1);
+    p.numbers.keep = (float)(1.0 - u->lr * u->weight_decay);
+    p.numbers.b1 = (float)u->beta1;
+    p.numbers.c1 = (float)(1.0 - u->beta1);
     set_weights(&p, u->beta2);
-    p.lr = (float)u->lr;
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_lion, task->n, &p);
+    p.numbers.lr = (float)u->lr;
+    enqueue(task, PST_FN_pst_task_lion, &p);
 }
 
 /* States that are not used are NULL for the kernel. */
@@ -223,17 +255,17 @@ void pst_cuda_update_rmsprop(const struct pst_task *task)
     p.v = state(task, 1);
     p.m = u->momentum != 0 ? state(task, 2) : NULL;
     p.mean = u->centered ? state(task, 3) : NULL;
-    p.mu = (float)u->momentum;
+    p.numbers.mu = (float)u->momentum;
     set_weights(&p, u->alpha);
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_rmsprop, task->n, &p);
+    enqueue(task, PST_FN_pst_task_rmsprop, &p);
 }
 
 void pst_cuda_update_adagrad(const struct pst_task *task)
 {
     struct pst_cuda_update p = decayed_of(task);
 
-    p.step = (float)(task->update->lr / task->update->lr_divisor);
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adagrad, task->n, &p);
+    p.numbers.step = (float)(task->update->lr / task->update->lr_divisor);
+    enqueue(task, PST_FN_pst_task_adagrad, &p);
 }
 
 void pst_cuda_update_adadelta(const struct pst_task *task)
@@ -241,5 +273,5 @@ void pst_cuda_update_adadelta(const struct pst_task *task)
     struct pst_cuda_update p = decayed_of(task);
 
     set_weights(&p, task->update->rho);
-    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adadelta, task->n, &p);
+    enqueue(task, PST_FN_pst_task_adadelta, &p);
 }

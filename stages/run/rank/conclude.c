@@ -138,11 +138,38 @@ static enum pst_status report_outcome(struct pst_rank *r)
     return status;
 }
 
+static void apply_recorded(void *ctx)
+{
+    struct pst_rank *r = ctx;
+
+    pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
+                     r->agreement.decision->norms, &r->step.slots, &r->signs);
+}
+
+/* Replays the updates with the numbers of this step, if they are recorded. */
+static bool replay_updates(struct pst_rank *r)
+{
+    struct pst_step *step = &r->step;
+    bool moved;
+
+    if (step->update.n == 0 ||
+        !pst_update_set_numbers(&step->slots, &r->plan.role, &r->plan.layout,
+                                r->device, r->agreement.decision->norms,
+                                &moved))
+        return false;
+    if (moved)
+        pst_recording_forget(&step->update, &r->device->mem);
+    pst_recording_run(&step->update, step, &r->device->mem, apply_recorded, r);
+    return true;
+}
+
 static void update_params(struct pst_rank *r)
 {
     pst_timing_begin(&r->step.optim, r->device, pst_now());
-    pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
-                     r->agreement.decision->norms, &r->signs);
+    if (!replay_updates(r))
+        pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
+                         r->agreement.decision->norms, NULL, &r->signs);
+    pst_signs_count_progress(&r->signs);
     r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
     (void)pst_timing_pause(&r->step.optim, r->device);

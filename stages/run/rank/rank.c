@@ -143,6 +143,19 @@ static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
                                 r->plan.actions.n * sizeof(*r->step.timings));
 }
 
+/* Prepares the recording of updates. */
+static enum pst_status start_updates(struct pst_rank *r, struct pst_diag *diag)
+{
+    bool records;
+
+    if (!pst_update_init(&r->step.slots, &r->plan.role, &r->plan.layout,
+                         &r->plan.heap, &records))
+        return pst_diag_nomem(diag, r->plan.layout.params.n *
+                                        sizeof(*r->step.slots.of));
+    r->step.update.n = records;
+    return PST_OK;
+}
+
 static enum pst_status bind_actions(struct pst_rank *r, struct pst_diag *diag)
 {
     const struct pst_binding b = {.role = &r->plan.role,
@@ -207,6 +220,8 @@ enum pst_status pst_rank_start(struct pst_rank *r,
                                  !r->plan.role.options.no_graphs,
                              &r->plan.heap))
         status = pst_diag_nomem(diag, sizeof(struct pst_recording));
+    if (status == PST_OK)
+        status = start_updates(r, diag);
     if (status == PST_OK)
         status = start_parts(r, diag);
     if (status == PST_OK)

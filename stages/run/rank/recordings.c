@@ -162,8 +162,8 @@ void pst_recording_run(struct pst_recording *of, struct pst_step *step,
         made->state = PST_RECORDING_RAN;
 }
 
-static void free_recording(struct pst_recording *of,
-                           struct pst_device_memory *mem)
+void pst_recording_forget(struct pst_recording *of,
+                          struct pst_device_memory *mem)
 {
     for (unsigned k = 0; of != NULL && k < PST_RECORDED_SETS; k++)
         forget(&of->made[k], mem);
@@ -174,10 +174,11 @@ void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,
 {
     for (unsigned i = 0; i < actions->n; i++)
         for (unsigned k = 0; k < actions->at[i].n_instrs; k++)
-            free_recording(actions->at[i].instrs[k].recording, mem);
+            pst_recording_forget(actions->at[i].instrs[k].recording, mem);
     for (unsigned i = 0; i < 2 * n_stages && step->prepares != NULL; i++)
-        free_recording(&step->prepares[i], mem);
-    free_recording(&step->measure, mem);
+        pst_recording_forget(&step->prepares[i], mem);
+    pst_recording_forget(&step->measure, mem);
+    pst_recording_forget(&step->update, mem);
 }
 
 /* Returns the nodes of the first recording that was made; 0: none was. */
@@ -212,7 +213,7 @@ void pst_recordings_count(const struct pst_actions *actions, unsigned n_stages,
                           const struct pst_step *step, struct pst_recorded *ret)
 {
     *ret = step->recorded;
-    ret->nodes = count_nodes(&step->measure);
+    ret->nodes = count_nodes(&step->measure) + count_nodes(&step->update);
     for (unsigned i = 0; i < 2 * n_stages; i++)
         ret->nodes += count_nodes(&step->prepares[i]);
     for (unsigned i = 0; i < actions->n; i++) {

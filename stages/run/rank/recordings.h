@@ -3,10 +3,10 @@
 #define PENSTOCK_STAGES_RUN_RANK_RECORDINGS_H
 /*
  * Recordings of a rank, on a device that has a recorder: instructions of
- * actions, list P of programs, and the squares of gradients. Kernels on the
- * host, inputs, seeds and waits for other ranks are between them. Addresses are
- * the same in all steps of a rank, except those of inputs that the caller lends
- * (lend.h): for other ones there is another recording, for the last
+ * actions, list P of programs, squares of gradients, and updates. Kernels on
+ * the host, inputs, seeds and waits for other ranks are between them. Addresses
+ * are the same in all steps of a rank, except those of inputs that the caller
+ * lends (lend.h): for other ones there is another recording, for the last
  * PST_RECORDED_SETS of them. All numbers but the step's are the same, too. Exec
  * thread, or the rank's own thread in a step.
  */
@@ -30,6 +30,9 @@ bool pst_recordings_init(struct pst_step *step, const struct pst_layout *layout,
 void pst_recording_run(struct pst_recording *of, struct pst_step *step,
                        struct pst_device_memory *mem, void (*work)(void *ctx),
                        void *ctx);
+/* Forgets what was recorded: `work` does something else from now on. */
+void pst_recording_forget(struct pst_recording *of,
+                          struct pst_device_memory *mem);
 /* Frees all recordings. */
 void pst_recordings_free(const struct pst_actions *actions, unsigned n_stages,
                          struct pst_step *step, struct pst_device_memory *mem);

@@ -157,22 +157,34 @@ struct pst_cuda_convert {
     int64_t n;
 };
 
+/* Numbers of an update, with the names and values of the constants in
+ * stages/ops/cpu/simd/optim/optim.c. */
+struct pst_cuda_numbers {
+    float keep, b1, b2, c2, root, step, eps; /* adamw */
+    float lr, mu, damp, decay;               /* sgd */
+    float c1;                                /* lion: 1 - b1 */
+    float gscale;
+    uint32_t nesterov, first;
+};
+
 /* An optimizer's update of n f32 elements: parameter, gradient and states
- * (NULL: absent). Numbers have the names and values of the constants in
- * stages/ops/cpu/simd/optim/optim.c. An element that would become non-finite
- * keeps its value; stayed[1] counts these, and stayed[0], if it is 0, becomes
- * `number`, the parameter's. */
+ * (NULL: absent). An element that would become non-finite keeps its value;
+ * stayed[1] counts these, and stayed[0], if it is 0, becomes `number`, the
+ * parameter's. */
 struct pst_cuda_update {
     float *p, *m, *v, *mean; /* mean: rmsprop's third state */
     const float *g;
     unsigned long long *stayed;
     unsigned long long number;
     int64_t n;
-    float keep, b1, b2, c2, root, step, eps; /* adamw */
-    float lr, mu, damp, decay;               /* sgd */
-    float c1;                                /* lion: 1 - b1 */
-    float gscale;
-    uint32_t nesterov, first;
+    const struct pst_cuda_numbers *at; /* in device memory; NULL: `numbers` */
+    struct pst_cuda_numbers numbers;
+};
+
+/* *to = numbers */
+struct pst_cuda_set_numbers {
+    struct pst_cuda_numbers *to;
+    struct pst_cuda_numbers numbers;
 };
 
 #endif

@@ -164,18 +164,32 @@ PST_DEVICE void count_stayed(const struct pst_cuda_update &p,
     atomicAdd(&p.stayed[1], n);
 }
 
+PST_DEVICE struct pst_cuda_numbers numbers_of(const struct pst_cuda_update &p)
+{
+    return p.at != nullptr ? *p.at : p.numbers;
+}
+
+PST_CUDA_KERNEL(pst_task_numbers, struct pst_cuda_set_numbers)
+{
+    PST_GRID_LOOP(i, 1)
+    {
+        *p.to = p.numbers;
+    }
+}
+
 PST_CUDA_KERNEL(pst_task_adamw, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = p.g[i] * p.gscale;
+        const float g = p.g[i] * q.gscale;
         const float was = p.p[i], m0 = p.m[i], v0 = p.v[i];
-        const float m = m0 + p.b1 * (g - m0);
-        const float v = p.b2 * v0 + p.c2 * g * g;
+        const float m = m0 + q.b1 * (g - m0);
+        const float v = q.b2 * v0 + q.c2 * g * g;
         const float to =
-            was * p.keep - p.step * (m / (sqrtf(v) * p.root + p.eps));
+            was * q.keep - q.step * (m / (sqrtf(v) * q.root + q.eps));
 
         if (is_any_non_finite(to, m, v) && !is_any_non_finite(was, m0, v0)) {
             stayed++;
@@ -190,15 +204,16 @@ PST_CUDA_KERNEL(pst_task_adamw, struct pst_cuda_update)
 
 PST_CUDA_KERNEL(pst_task_sgd, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
         const float was = p.p[i], m0 = p.m != nullptr ? p.m[i] : 0.0f;
-        const float g = p.g[i] * p.gscale + p.decay * was;
-        const float m = p.m == nullptr || p.first ? g : p.mu * m0 + p.damp * g;
-        const float by = p.m != nullptr && p.nesterov ? g + p.mu * m : m;
-        const float to = was - p.lr * by;
+        const float g = p.g[i] * q.gscale + q.decay * was;
+        const float m = p.m == nullptr || q.first ? g : q.mu * m0 + q.damp * g;
+        const float by = p.m != nullptr && q.nesterov ? g + q.mu * m : m;
+        const float to = was - q.lr * by;
 
         if (is_any_non_finite(to, p.m != nullptr ? m : 0.0f, 0.0f) &&
             !is_any_non_finite(was, m0, 0.0f)) {
@@ -213,9 +228,10 @@ PST_CUDA_KERNEL(pst_task_sgd, struct pst_cuda_update)
 }
 
 /* The gradient of element i, scaled, with the weight decay. */
-PST_DEVICE float decayed(const struct pst_cuda_update &p, int64_t i)
+PST_DEVICE float decayed(const struct pst_cuda_update &p,
+                         const struct pst_cuda_numbers &q, int64_t i)
 {
-    return p.g[i] * p.gscale + p.decay * p.p[i];
+    return p.g[i] * q.gscale + q.decay * p.p[i];
 }
 
 /* Writes the parameter and its states m and v (NULL: none); returns 1 if they
@@ -238,14 +254,15 @@ PST_DEVICE unsigned write_finite(const struct pst_cuda_update &p, int64_t i,
 
 PST_CUDA_KERNEL(pst_task_adam, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = decayed(p, i);
-        const float m = p.m[i] + p.b1 * (g - p.m[i]);
-        const float v = p.b2 * p.v[i] + p.c2 * g * g;
-        const float by = p.step * (m / (sqrtf(v) * p.root + p.eps));
+        const float g = decayed(p, q, i);
+        const float m = p.m[i] + q.b1 * (g - p.m[i]);
+        const float v = q.b2 * p.v[i] + q.c2 * g * g;
+        const float by = q.step * (m / (sqrtf(v) * q.root + q.eps));
 
         stayed += write_finite(p, i, p.p[i] - by, m, v);
     }
@@ -254,32 +271,34 @@ PST_CUDA_KERNEL(pst_task_adam, struct pst_cuda_update)
 
 PST_CUDA_KERNEL(pst_task_adamax, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = decayed(p, i);
-        const float m = p.m[i] + p.b1 * (g - p.m[i]);
-        const float was = p.b2 * p.v[i], is = fabsf(g) + p.eps;
+        const float g = decayed(p, q, i);
+        const float m = p.m[i] + q.b1 * (g - p.m[i]);
+        const float was = q.b2 * p.v[i], is = fabsf(g) + q.eps;
         const float v = was > is ? was : is;
 
-        stayed += write_finite(p, i, p.p[i] - p.step * (m / v), m, v);
+        stayed += write_finite(p, i, p.p[i] - q.step * (m / v), m, v);
     }
     count_stayed(p, stayed);
 }
 
 PST_CUDA_KERNEL(pst_task_lion, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = p.g[i] * p.gscale;
-        const float to = p.b1 * p.m[i] + p.c1 * g;
-        const float m = p.b2 * p.m[i] + p.c2 * g;
-        const float by = to > 0.0f ? p.lr : to < 0.0f ? -p.lr : 0.0f;
+        const float g = p.g[i] * q.gscale;
+        const float to = q.b1 * p.m[i] + q.c1 * g;
+        const float m = q.b2 * p.m[i] + q.c2 * g;
+        const float by = to > 0.0f ? q.lr : to < 0.0f ? -q.lr : 0.0f;
 
-        stayed += write_finite(p, i, p.p[i] * p.keep - by, m, 0.0f);
+        stayed += write_finite(p, i, p.p[i] * q.keep - by, m, 0.0f);
     }
     count_stayed(p, stayed);
 }
@@ -287,23 +306,24 @@ PST_CUDA_KERNEL(pst_task_lion, struct pst_cuda_update)
 /* m: the momentum (NULL: none); v: the mean square; mean NULL: not centered. */
 PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = decayed(p, i);
-        const float v = p.b2 * p.v[i] + p.c2 * g * g;
+        const float g = decayed(p, q, i);
+        const float v = q.b2 * p.v[i] + q.c2 * g * g;
         float var = v, mean = 0.0f, by, to;
 
         if (p.mean != nullptr) { /* rounding must not make var negative */
-            mean = p.mean[i] + p.c2 * (g - p.mean[i]);
+            mean = p.mean[i] + q.c2 * (g - p.mean[i]);
             var = v - mean * mean;
             var = var > 0.0f ? var : 0.0f;
         }
-        by = g / (sqrtf(var) + p.eps);
+        by = g / (sqrtf(var) + q.eps);
         if (p.m != nullptr)
-            by = p.mu * p.m[i] + by;
-        to = p.p[i] - p.lr * by;
+            by = q.mu * p.m[i] + by;
+        to = p.p[i] - q.lr * by;
         /* The mean needs no check of its own: if it is not finite, v is not
          * either. */
         if (write_finite(p, i, to, by, v) != 0)
@@ -316,13 +336,14 @@ PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
 
 PST_CUDA_KERNEL(pst_task_adagrad, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = decayed(p, i);
+        const float g = decayed(p, q, i);
         const float sum = p.m[i] + g * g;
-        const float by = p.step * (g / (sqrtf(sum) + p.eps));
+        const float by = q.step * (g / (sqrtf(sum) + q.eps));
 
         stayed += write_finite(p, i, p.p[i] - by, sum, 0.0f);
     }
@@ -332,16 +353,17 @@ PST_CUDA_KERNEL(pst_task_adagrad, struct pst_cuda_update)
 /* m: the mean square of gradients; v: that of steps. */
 PST_CUDA_KERNEL(pst_task_adadelta, struct pst_cuda_update)
 {
+    const struct pst_cuda_numbers q = numbers_of(p);
     unsigned long long stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
-        const float g = decayed(p, i);
-        const float m = p.b2 * p.m[i] + p.c2 * g * g;
-        const float by = sqrtf(p.v[i] + p.eps) / sqrtf(m + p.eps) * g;
-        const float v = p.b2 * p.v[i] + p.c2 * by * by;
+        const float g = decayed(p, q, i);
+        const float m = q.b2 * p.m[i] + q.c2 * g * g;
+        const float by = sqrtf(p.v[i] + q.eps) / sqrtf(m + q.eps) * g;
+        const float v = q.b2 * p.v[i] + q.c2 * by * by;
 
-        stayed += write_finite(p, i, p.p[i] - p.lr * by, m, v);
+        stayed += write_finite(p, i, p.p[i] - q.lr * by, m, v);
     }
     count_stayed(p, stayed);
 }

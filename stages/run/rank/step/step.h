@@ -12,6 +12,7 @@
 #include "stages/run/rank/step/origin.h"
 #include "stages/run/rank/step/ring.h"
 #include "stages/run/rank/step/timing.h"
+#include "stages/run/rank/step/update.h"
 
 enum pst_rank_phase {
     PST_RANK_RUN,
@@ -65,6 +66,9 @@ struct pst_step {
      * is 0 if the list cannot be recorded. measure: the squares of the
      * gradients; n likewise. */
     struct pst_recording *prepares, measure;
+    /* the updates of parameters, and their numbers; n as above */
+    struct pst_recording update;
+    struct pst_update_slots slots;
     /* end of the copy of the newest input from the host */
     struct pst_event filled;
 };

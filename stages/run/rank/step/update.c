@@ -42,6 +42,9 @@ struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step)
         .n = words[1], .step = step, .param = (uint32_t)(words[0] - 1)};
 }
 
+/* Largest slot that is used: more groups of parameters are rare. */
+#define MOST_SLOTS 64
+
 static const struct pst_meta *meta_of(const struct pst_rank_role *role,
                                       const struct pst_rank_param *p)
 {
@@ -69,6 +72,7 @@ struct param_update {
     const struct pst_optim_options *options;
     const struct pst_update *numbers;
     bool is_bf16;        /* the parameter is */
+    unsigned slot;       /* of the numbers; 0: none */
     unsigned char *work; /* scratch; NULL: none */
     void *words;         /* counter of elements not updated */
 };
@@ -189,6 +193,7 @@ static void update_elements(const struct param_update *u, int64_t i, int64_t n)
                                   .to = values,
                                   .from = from,
                                   .n_from = PST_COUNT(from),
+                                  .slot = u->slot,
                                   .number = (double)index + 1,
                                   .meta = whole ? meta_of(u->role, u->p) : NULL,
                                   .update = u->numbers,
@@ -233,9 +238,116 @@ static void update_param(const struct param_update *u)
         update_elements(u, i, PST_MIN(most, u->p->n - i));
 }
 
+/* --- numbers in slots ----------------------------------------------------- */
+
+/* True if the rank updates elements of the parameter. */
+static bool is_updated(const struct pst_rank_param *p)
+{
+    return p->trained && p->n > 0;
+}
+
+/* True if all that an update of the parameter does is one task, of a device
+ * that records. Others have scratch, where the host writes random numbers. */
+static bool can_record(const struct pst_rank_role *role,
+                       const struct pst_rank_param *p)
+{
+    return p->state[PST_OPTIM_EMA] == 0 &&
+           pst_optim_work(pst_role_update(role, (unsigned)p->index),
+                          meta_of(role, p)) == 0;
+}
+
+bool pst_update_init(struct pst_update_slots *slots,
+                     const struct pst_rank_role *role,
+                     const struct pst_layout *layout, struct pst_arena *heap,
+                     bool *ret_records)
+{
+    const struct pst_recorder *recorder = role->options.device->recorder;
+    unsigned updated = 0;
+
+    slots->of =
+        pst_arena_calloc(heap, layout->params.n + 1, sizeof(*slots->of));
+    if (slots->of == NULL)
+        return false;
+    slots->most = recorder != NULL && !role->options.no_graphs
+                      ? PST_MIN(recorder->slots, (unsigned)MOST_SLOTS)
+                      : 0;
+    *ret_records = slots->most > 0;
+    for (size_t i = 0; i < layout->params.n; i++)
+        if (is_updated(&layout->params.at[i])) {
+            *ret_records =
+                *ret_records && can_record(role, &layout->params.at[i]);
+            updated++;
+        }
+    *ret_records = *ret_records && updated > 1;
+    return true;
+}
+
+/* Enqueues a task that sets the numbers of a slot, for options whose parameters
+ * are updated since update number `since`. */
+static void set_numbers(struct pst_rank_device *d,
+                        const struct pst_rank_role *role,
+                        const struct pst_optim_options *options, uint64_t since,
+                        const double *norms, unsigned slot)
+{
+    const struct pst_update numbers =
+        pst_optim_update(options->row, options, *role->updates, since,
+                         scale_of(role, options, norms));
+    void *from[] = {NULL};
+    const struct pst_task task = {.dtype = PST_F32,
+                                  .from = from,
+                                  .n_from = PST_COUNT(from),
+                                  .slot = slot,
+                                  .update = &numbers,
+                                  .pool = d->pool,
+                                  .isa = pst_cpu_isa()};
+
+    d->mem.device->run(&d->mem, d->updates[pst_optim_index(options->row)],
+                       &task);
+}
+
+bool pst_update_set_numbers(struct pst_update_slots *slots,
+                            const struct pst_rank_role *role,
+                            const struct pst_layout *layout,
+                            struct pst_rank_device *d, const double *norms,
+                            bool *ret_moved)
+{
+    struct {
+        const struct pst_optim_options *options;
+        uint64_t since;
+    } set[MOST_SLOTS];
+    unsigned n = 0;
+
+    *ret_moved = false;
+    for (size_t i = 0; i < layout->params.n; i++) {
+        const unsigned index = (unsigned)layout->params.at[i].index;
+        const struct pst_optim_options *options = pst_role_update(role, index);
+        const uint64_t since = role->since[index];
+        unsigned slot = 0;
+
+        if (!is_updated(&layout->params.at[i]))
+            continue;
+        while (slot < n &&
+               (set[slot].options != options || set[slot].since != since))
+            slot++;
+        if (slot == slots->most)
+            return false;
+        if (slot == n) {
+            set[n].options = options;
+            set[n++].since = since;
+            set_numbers(d, role, options, since, norms, n);
+        }
+        *ret_moved = *ret_moved || slots->of[i] != slot + 1;
+        slots->of[i] = slot + 1;
+    }
+    return true;
+}
+
+/* --- the updates ---------------------------------------------------------- */
+
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, const double *norms,
+                      const struct pst_update_slots *slots,
                       struct pst_rank_signs *signs)
 {
     const uint64_t updates = *role->updates;
@@ -269,6 +381,7 @@ void pst_update_apply(const struct pst_rank_role *role,
                                        since, scale_of(role, u.options, norms));
         }
         u.is_bf16 = meta_of(role, p)->dtype == PST_BF16;
+        u.slot = slots != NULL ? slots->of[i] : 0;
         update_param(&u);
         pst_signs_count_progress(signs);
         pst_alive_progress(); /* sends heartbeats */

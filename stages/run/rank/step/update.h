@@ -4,6 +4,7 @@
 /*
  * Updates of parameters and buffers by a step. The rank's own thread.
  */
+#include "stages/base/arena.h"
 #include "stages/run/rank/step/device.h"
 
 struct pst_layout;
@@ -24,12 +25,35 @@ struct pst_stayed {
     uint32_t param; /* index of the first parameter with such elements */
 };
 
+/* Slots in which the device keeps the numbers of a step's updates (struct
+ * pst_task): one for all parameters with the same options that were first
+ * updated at the same time. */
+struct pst_update_slots {
+    unsigned *of;  /* slots of the layout's parameters; 0: not updated */
+    unsigned most; /* largest slot of the device */
+};
+
+/* Makes the slots. *ret_records: the updates can be recorded, with numbers in
+ * slots. Returns false if memory runs out. */
+bool pst_update_init(struct pst_update_slots *slots,
+                     const struct pst_rank_role *role,
+                     const struct pst_layout *layout, struct pst_arena *heap,
+                     bool *ret_records) PST_MUST_CHECK;
+/* Enqueues the numbers of a step's updates. *ret_moved: a parameter has another
+ * slot than in the step before. Returns false if there are too few slots. */
+bool pst_update_set_numbers(struct pst_update_slots *slots,
+                            const struct pst_rank_role *role,
+                            const struct pst_layout *layout,
+                            struct pst_rank_device *d, const double *norms,
+                            bool *ret_moved) PST_MUST_CHECK;
 /* Enqueues the update of all parameters; each counts as progress, since updates
  * of large matrices take long (muon). norms: those by which gradients are
- * clipped (struct pst_decision). */
+ * clipped (struct pst_decision). slots: those of the numbers; NULL: the tasks
+ * have them. */
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, const double *norms,
+                      const struct pst_update_slots *slots,
                       struct pst_rank_signs *signs);
 /* Returns the elements that the update of step `step` skipped. words: the two
  * numbers at layout->readback.stayed. */
