@@ -322,12 +322,13 @@ PST_DEVICE void sdpa_copy_queries(const struct pst_cuda_sdpa &p,
                                   const struct sdpa_query_walk &walk, int n,
                                   int cols, float *to)
 {
-    const int64_t j = walk.i + n / walk.tiles;
+    int64_t j;
 
-    if (n < walk.all)
-        sdpa_copy<D, N>(to, f,
-                        sdpa_source_of(f, sdpa_offset(p, f, j, false), cols),
-                        walk.begin + n % walk.tiles * N, p.l, cols);
+    if (n >= walk.all)
+        return;
+    j = walk.i + n / walk.tiles;
+    sdpa_copy<D, N>(to, f, sdpa_source_of(f, sdpa_offset(p, f, j, false), cols),
+                    walk.begin + n % walk.tiles * N, p.l, cols);
 }
 
 /* s: probabilities of the keys from `top` on (rows) and the queries from
