@@ -37,9 +37,15 @@ struct fiber {
     void *sp; /* stack pointer; it points to the saved registers */
     enum state state;
     struct emu_dim index;
-    void *fake; /* ASan's fake stack */
+    void *fake;    /* ASan's fake stack */
+    unsigned turn; /* exchanges so far */
     unsigned n_copies;
     struct copy copies[MOST_COPIES];
+};
+
+/* A lane's elements of the matrices a (8) and b (4), as numbers. */
+struct fragment {
+    float x[12];
 };
 
 static thread_local struct {
@@ -51,6 +57,9 @@ static thread_local struct {
     unsigned char *stacks;
     void *memory; /* shared memory whose size the launch gives */
     uint64_t lanes[MOST_THREADS];
+    /* exchanged by the lanes of a warp, see exchange() */
+    struct fragment fragments[2][MOST_THREADS];
+    const uint16_t *rows[2][MOST_THREADS];
     /* The scheduler's stack: ASan's fake stack; its lowest address and size. */
     void *fake;
     const void *bottom;
@@ -136,6 +145,7 @@ static void start(unsigned t)
     emu.fibers[t].state = READY;
     emu.fibers[t].fake = NULL;
     emu.fibers[t].n_copies = 0;
+    emu.fibers[t].turn = 0;
     emu.fibers[t].index = {t % blockDim.x, t / blockDim.x % blockDim.y,
                            t / blockDim.x / blockDim.y};
 }
@@ -281,4 +291,54 @@ void emu_copies_wait(void)
         memcpy(c->to, c->from, c->bytes);
     }
     f->n_copies = 0;
+}
+
+/* Gives the other lanes of the warp what the lane has, in one of two places: a
+ * lane that has been quick writes to the other one next. Returns the place. */
+template <class T>
+static const T *exchange(T (&all)[2][MOST_THREADS], const T &x)
+{
+    const unsigned turn = emu.fibers[emu.now].turn++ % 2;
+
+    all[turn][emu.now] = x;
+    emu_sync_warp();
+    return all[turn] + emu.now / WARP * WARP;
+}
+
+void emu_mma(float *d, const uint32_t *a, uint32_t b0, uint32_t b1,
+             float (*number)(uint16_t))
+{
+    const unsigned g = emu.now % WARP / 4 * 4, t = emu.now % 4 * 8;
+    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    const struct fragment *lanes;
+    struct fragment own;
+
+    for (unsigned i = 0; i < 12; i++)
+        own.x[i] = number((uint16_t)(words[i / 2] >> i % 2 * 16));
+    lanes = exchange(emu.fragments, own);
+    for (unsigned k = 0; k < 4; k++) {
+        const float *const x = lanes[g + k].x, *const y = lanes[t + k].x + 8;
+        const float *const z = lanes[t + 4 + k].x + 8;
+
+        d[0] += x[0] * y[0] + x[1] * y[1] + x[4] * y[2] + x[5] * y[3];
+        d[1] += x[0] * z[0] + x[1] * z[1] + x[4] * z[2] + x[5] * z[3];
+        d[2] += x[2] * y[0] + x[3] * y[1] + x[6] * y[2] + x[7] * y[3];
+        d[3] += x[2] * z[0] + x[3] * z[1] + x[6] * z[2] + x[7] * z[3];
+    }
+}
+
+void emu_load_matrices(uint32_t *to, const uint16_t *row, bool transposed)
+{
+    const unsigned g = emu.now % WARP / 4, t = emu.now % 4 * 2;
+    const uint16_t *const *rows;
+
+    if ((uintptr_t)row % 16 != 0) {
+        fprintf(stderr, "%s: a row of a matrix is not aligned\n",
+                emu.kernel->name);
+        abort();
+    }
+    rows = exchange(emu.rows, row);
+    for (unsigned i = 0; i < 4; i++, rows += 8)
+        to[i] = transposed ? rows[t][g] | (uint32_t)rows[t + 1][g] << 16
+                           : rows[g][t] | (uint32_t)rows[g][t + 1] << 16;
 }

@@ -54,6 +54,8 @@ uint64_t *emu_lanes(void);
         [](const void *params) { name(*(const type *)params); });              \
     static void name(const type &p)
 #define PST_CUDA_KERNEL_TWO(name, type) PST_CUDA_KERNEL(name, type)
+#define PST_CUDA_KERNEL_OF(name, type, threads, blocks)                        \
+    PST_CUDA_KERNEL(name, type)
 
 static inline void __syncthreads(void)
 {
@@ -105,6 +107,12 @@ static inline void pst_copies_wait(void)
 {
     emu_copies_wait();
 }
+
+/* The matrix instructions of stages/ops/cuda/code/mma.cuh, for one lane of a
+ * warp whose lanes all call them. number: converts an element. */
+void emu_mma(float *d, const uint32_t *a, uint32_t b0, uint32_t b1,
+             float (*number)(uint16_t));
+void emu_load_matrices(uint32_t *to, const uint16_t *row, bool transposed);
 
 /* Needs no atomic instruction: fibers do not run at the same time. */
 template <typename T> static inline T atomicAdd(T *at, T x)
