@@ -4,15 +4,18 @@
 
 usage: autocast.py PENSTOCK MODEL GPT    PENSTOCK_LIBCUDA: the tests' driver
 
-Steps of MODEL (autocast.pt2) have the losses and gradients of the CPU up to
-rounding, which is far less than what bf16 changes, and the same bits in one and
-in three stages. Of GPT (bytegpt.pt2) nothing but products may run on the host.
+Gradients and losses of MODEL (autocast.pt2) are as far from those in f32 as on
+the CPU, and have the same bits in one and in three stages. They are not the
+CPU's: attention on the device rounds probabilities, too, as PyTorch's does, and
+other roundings follow from that. Of GPT (bytegpt.pt2) nothing but products may
+run on the host.
 """
 import json
 import math
 import os
 import random
 import re
+import statistics
 import struct
 import subprocess
 import sys
@@ -22,9 +25,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import tensor_file  # noqa: E402
 
-# Measured: at most 1.3e-3 between the devices, and in the median 4.6e-3
-# between bf16 and f32.
-MOST, LEAST = 4e-3, 2e-3
+# Distances between bf16 and f32. Measured: in the median 4.9e-3, on the CPU
+# 5.0e-3; of one tensor at most 2.2 times the CPU's, of all 1.2 times.
+LEAST, TIMES, ALL = 2e-3, 3.0, 1.5
 # A batch norm follows, so the gradient is zero but for rounding.
 NOISE = "grad.groups.bias"
 PRODUCTS = {"aten.linear", "aten.matmul", "aten.addmm", "aten.mm", "aten.bmm",
@@ -45,10 +48,9 @@ def gradients(path):
 
 
 def distances(a, b):
-    """Returns the relative distances of all tensors, sorted."""
+    """Returns the relative distance of each tensor."""
     assert a.keys() == b.keys() and len(a) > 10, (a.keys(), b.keys())
-    return sorted(math.dist(x, b[n]) / math.hypot(*b[n])
-                  for n, x in a.items())
+    return {n: math.dist(x, b[n]) / math.hypot(*b[n]) for n, x in a.items()}
 
 
 def main():
@@ -78,11 +80,14 @@ def main():
 
         cast = "--autocast", "bf16"
         cuda = dump("cuda", "cuda", 1, *cast)
-        cpu = gradients(dump("cpu", "cpu", 1, *cast))
-        far = distances(gradients(cuda), cpu)
-        assert far[-1] <= MOST, far
-        f32 = distances(cpu, gradients(dump("f32", "cpu", 1)))
-        assert f32[len(f32) // 2] >= LEAST, f32
+        f32 = gradients(dump("f32", "cpu", 1))
+        ours = distances(gradients(cuda), f32)
+        cpus = distances(gradients(dump("cpu", "cpu", 1, *cast)), f32)
+        far = {n: (x, cpus[n]) for n, x in ours.items() if x > TIMES * cpus[n]}
+        assert not far, far
+        assert sum(ours.values()) <= ALL * sum(cpus.values()), (ours, cpus)
+        for x in ours, cpus:
+            assert statistics.median(x.values()) >= LEAST, x
         with open(cuda, "rb") as a, open(dump("cut", "cuda", 3, *cast),
                                          "rb") as b:
             assert a.read() == b.read(), "three stages have other bits"

@@ -13,8 +13,8 @@ _Static_assert(PST_CUDA_RANK == PST_MAX_RANK && PST_CUDA_OPERANDS == PST_ND_MAX,
 #define MOST_Y        65535 /* blocks of a grid in y, by CUDA's limits */
 
 static void launch_blocks(struct pst_cuda_context *c, enum pst_cuda_fn fn,
-                          int64_t x, int64_t y, unsigned bytes,
-                          const void *params)
+                          int64_t x, int64_t y, unsigned threads,
+                          unsigned bytes, const void *params)
 {
     void *list[1] = {(void *)params};
 
@@ -24,22 +24,23 @@ static void launch_blocks(struct pst_cuda_context *c, enum pst_cuda_fn fn,
         (void)pst_cuda_check(c, 1, "a grid of too many blocks");
         return;
     }
-    (void)pst_cuda_check(
-        c,
-        c->driver->launch(c->functions[fn], (unsigned)x, (unsigned)y, 1,
-                          PST_CUDA_BLOCK, 1, 1, bytes,
-                          c->queues[PST_QUEUE_COMPUTE].stream, list, NULL),
-        "cuLaunchKernel");
+    (void)pst_cuda_check(c,
+                         c->driver->launch(c->functions[fn], (unsigned)x,
+                                           (unsigned)y, 1, threads, 1, 1, bytes,
+                                           c->queues[PST_QUEUE_COMPUTE].stream,
+                                           list, NULL),
+                         "cuLaunchKernel");
 }
 
 void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
                      int64_t y, const void *params)
 {
-    launch_blocks(c, fn, x, y, 0, params);
+    launch_blocks(c, fn, x, y, PST_CUDA_BLOCK, 0, params);
 }
 
 void pst_cuda_launch_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
-                            int64_t x, unsigned bytes, const void *params)
+                            int64_t x, unsigned threads, unsigned bytes,
+                            const void *params)
 {
     /* More than 48 KiB have to be allowed; this sets a number in the driver. */
     if (x > 0 && pst_cuda_enter(c) &&
@@ -48,7 +49,7 @@ void pst_cuda_launch_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
                                                PST_CUDA_FUNCTION_SHARED,
                                                (int)bytes),
                        "cuFuncSetAttribute"))
-        launch_blocks(c, fn, x, 1, bytes, params);
+        launch_blocks(c, fn, x, 1, threads, bytes, params);
 }
 
 void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,

@@ -22,10 +22,12 @@ void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
 /* Enqueues x * y blocks of PST_CUDA_BLOCK threads. y at most 65535. */
 void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
                      int64_t y, const void *params);
-/* Enqueues x blocks of a kernel that uses `bytes` bytes of shared memory, whose
- * size only the launch gives; at most 99 KiB, which all GPUs have. */
+/* Enqueues x blocks of `threads` threads of a kernel that uses `bytes` bytes of
+ * shared memory, whose size only the launch gives; at most 99 KiB, which all
+ * GPUs have. */
 void pst_cuda_launch_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
-                            int64_t x, unsigned bytes, const void *params);
+                            int64_t x, unsigned threads, unsigned bytes,
+                            const void *params);
 
 /* Enqueues a block for each of `rows` rows of n elements, or a warp if n is
  * small (code/team.cuh). */

@@ -17,18 +17,22 @@
 #define PST_DEVICE        static __device__ __forceinline__
 #define PST_INLINE_DEVICE __device__ __forceinline__ /* follows "static" */
 #define PST_OUTLINE       static __device__ __noinline__
-#define PST_SHARED __shared__
-#define PST_UNROLL    _Pragma("unroll")
-#define PST_NO_UNROLL _Pragma("unroll 1")
-/* Defines kernel `name`, which has one parameter struct `p`. */
+#define PST_SHARED        __shared__
+#define PST_UNROLL        _Pragma("unroll")
+#define PST_NO_UNROLL     _Pragma("unroll 1")
+/* Defines kernel `name`, which has one parameter struct `p`, for blocks of
+ * `threads` threads, with so few registers that a multiprocessor runs `blocks`
+ * of them. */
+#define PST_CUDA_KERNEL_OF(name, type, threads, blocks)                        \
+    extern "C" __global__ void __launch_bounds__(threads, blocks)              \
+        name(const __grid_constant__ type p)
+/* Define a kernel for blocks of PST_CUDA_BLOCK threads; TWO: a multiprocessor
+ * runs two of them. */
 #define PST_CUDA_KERNEL(name, type)                                            \
     extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK)               \
         name(const __grid_constant__ type p)
-/* Defines a kernel with so few registers that a multiprocessor runs two
- * blocks. */
 #define PST_CUDA_KERNEL_TWO(name, type)                                        \
-    extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK, 2)            \
-        name(const __grid_constant__ type p)
+    PST_CUDA_KERNEL_OF(name, type, PST_CUDA_BLOCK, 2)
 
 /* Begins an asynchronous copy of BYTES bytes (4, 8 or 16) to shared memory: the
  * first `bytes` are read, the others become 0. Both addresses are multiples of

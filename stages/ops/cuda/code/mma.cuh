@@ -51,7 +51,8 @@ PST_DEVICE float pst_exp2(float x)
 }
 
 #define PST_MMA(type)                                                          \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "         \
+    asm volatile(                                                              \
+        "mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "         \
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"      \
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                       \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))

@@ -7,7 +7,7 @@
  */
 #include <stdint.h>
 
-/* Threads of a block, for all kernels. */
+/* Threads of a block, for all kernels but those of layers/sdpa_16.cu. */
 #define PST_CUDA_BLOCK 256
 
 #define PST_CUDA_RANK     8 /* equals PST_MAX_RANK */

@@ -7,33 +7,53 @@
 #include "stages/ops/cuda/code/layers/attention.h"
 #include "stages/ops/cuda/kernels.h"
 
-/* Kernels, rows of their tiles on both sides (query rows or keys), and their
- * shared memory if its size is chosen here; for operands of up to
- * PST_CUDA_SDPA_NARROW columns and of more, in f32 and in 16 bits. */
+/* Kernels for operands of f32, bf16 and f16, of up to PST_CUDA_SDPA_NARROW
+ * columns and of more; rows of their tiles (queries or keys) and their shared
+ * memory. */
 enum { ROWS, QUERY_GRAD, KEY_GRAD };
-#define TILE(rows, cols) PST_CUDA_SDPA_BYTES(rows, cols)
-static const struct {
+struct kernel {
     enum pst_cuda_fn fn;
-    int64_t side;
+    int64_t rows;
     unsigned bytes;
-} kernels[][2][2] = {
-    /* q, k, v and the probabilities */
+};
+#define TILE(rows, cols)    PST_CUDA_SDPA_BYTES(rows, cols)
+#define TILE16(rows, cols)  PST_CUDA_SDPA16_BYTES(rows, cols)
+#define QUERIES(rows, cols) PST_CUDA_SDPA16_QUERIES(rows, cols)
+/* Kernels of 16 bits: `n` tiles of query rows with four of keys and values;
+ * tiles of keys and values with two of queries. */
+#define OF_ROWS(fn, n, rows, keys, cols)                                       \
+    {                                                                          \
+        fn, rows, (n)*TILE16(rows, cols) + 4 * TILE16(keys, cols)              \
+    }
+#define OF_KEYS(fn, rows, queries, cols)                                       \
+    {                                                                          \
+        fn, rows, 2 * TILE16(rows, cols) + 2 * QUERIES(queries, cols)          \
+    }
+static const struct kernel kernels[][3][2] = {
+    /* f32: q, k, v and the probabilities */
     [ROWS] = {{{PST_FN_pst_sdpa_f32_64, 64, 3 * TILE(64, 64) + TILE(64, 64)},
                {PST_FN_pst_sdpa_f32_128, 64,
                 TILE(64, 128) + 2 * TILE(32, 128) + TILE(64, 32)}},
-              {{PST_FN_pst_sdpa_64_16, 64, 0},
-               {PST_FN_pst_sdpa_128_16, 32, 0}}},
-    /* q, g, k, v and the gradients of the scores */
-    [QUERY_GRAD] = {{{PST_FN_pst_sdpa_query_grad_f32_64, 64, 5 * TILE(64, 64)},
-                     {PST_FN_pst_sdpa_query_grad_f32_128, 32,
-                      4 * TILE(32, 128) + TILE(32, 32)}},
-                    {{PST_FN_pst_sdpa_query_grad_64_16, 32, 0},
-                     {PST_FN_pst_sdpa_query_grad_128_16, 16, 0}}},
+              {OF_ROWS(PST_FN_pst_sdpa_bf16_64, 1, 128, 64, 64),
+               OF_ROWS(PST_FN_pst_sdpa_bf16_128, 1, 128, 32, 128)},
+              {OF_ROWS(PST_FN_pst_sdpa_f16_64, 1, 128, 64, 64),
+               OF_ROWS(PST_FN_pst_sdpa_f16_128, 1, 128, 32, 128)}},
+    /* f32: q, g, k, v and the gradients of the scores */
+    [QUERY_GRAD] =
+        {{{PST_FN_pst_sdpa_query_grad_f32_64, 64, 5 * TILE(64, 64)},
+          {PST_FN_pst_sdpa_query_grad_f32_128, 32,
+           4 * TILE(32, 128) + TILE(32, 32)}},
+         {OF_ROWS(PST_FN_pst_sdpa_query_grad_bf16_64, 2, 128, 32, 64),
+          OF_ROWS(PST_FN_pst_sdpa_query_grad_bf16_128, 2, 64, 32, 128)},
+         {OF_ROWS(PST_FN_pst_sdpa_query_grad_f16_64, 2, 128, 32, 64),
+          OF_ROWS(PST_FN_pst_sdpa_query_grad_f16_128, 2, 64, 32, 128)}},
     [KEY_GRAD] = {{{PST_FN_pst_sdpa_key_grad_f32_64, 64, 5 * TILE(64, 64)},
                    {PST_FN_pst_sdpa_key_grad_f32_128, 32,
                     4 * TILE(32, 128) + TILE(32, 32)}},
-                  {{PST_FN_pst_sdpa_key_grad_64_16, 32, 0},
-                   {PST_FN_pst_sdpa_key_grad_128_16, 16, 0}}},
+                  {OF_KEYS(PST_FN_pst_sdpa_key_grad_bf16_64, 128, 32, 64),
+                   OF_KEYS(PST_FN_pst_sdpa_key_grad_bf16_128, 64, 32, 128)},
+                  {OF_KEYS(PST_FN_pst_sdpa_key_grad_f16_64, 128, 32, 64),
+                   OF_KEYS(PST_FN_pst_sdpa_key_grad_f16_128, 64, 32, 128)}},
 };
 
 static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
@@ -90,22 +110,22 @@ static struct pst_cuda_sdpa params_of(const struct pst_call *c,
     if (p->mask.x != NULL)
         ret.mask_kind = p->mask.x->meta->dtype == PST_BOOL ? PST_CUDA_MASK_BOOL
                                                            : PST_CUDA_MASK_REAL;
-    (void)pst_cuda_type_of(p->q.x->meta->dtype, &ret.type);
     return ret;
 }
 
 /* Launches a block for each tile of n rows in all batches. */
-static void launch_tiles(const struct pst_call *c, unsigned kernel, int64_t n,
+static void launch_tiles(const struct pst_call *c, unsigned which, int64_t n,
                          int64_t batches, struct pst_cuda_sdpa *p)
 {
+    const enum pst_dtype dtype = c->in[0].meta->dtype;
+    const unsigned type = dtype == PST_F32 ? 0 : dtype == PST_BF16 ? 1 : 2;
     const unsigned wide = PST_MAX(p->e, p->ev) > PST_CUDA_SDPA_NARROW;
-    const bool half = p->type != PST_CUDA_F32;
-    const int64_t side = kernels[kernel][half][wide].side;
+    const struct kernel *k = &kernels[which][type][wide];
 
-    p->tiles = (int32_t)((n + side - 1) / side);
-    pst_cuda_launch_shared(c->stream, kernels[kernel][half][wide].fn,
-                           (int64_t)p->tiles * batches,
-                           kernels[kernel][half][wide].bytes, p);
+    p->tiles = (int32_t)((n + k->rows - 1) / k->rows);
+    pst_cuda_launch_shared(c->stream, k->fn, (int64_t)p->tiles * batches,
+                           type == 0 ? PST_CUDA_BLOCK : PST_CUDA_SDPA16_THREADS,
+                           k->bytes, p);
 }
 
 static void forward_run(const struct pst_call *c)
@@ -158,7 +178,7 @@ static bool fits(const struct pst_call *c, const struct pst_sdpa *p)
             return false;
     return p->e > 0 && p->ev > 0 &&
            PST_MAX(p->e, p->ev) <= PST_CUDA_SDPA_WIDE &&
-           PST_MAX(p->l, p->s) < INT32_MAX - PST_CUDA_SDPA_NARROW &&
+           PST_MAX(p->l, p->s) < INT32_MAX - PST_CUDA_SDPA_WIDE &&
            p->batches * ((PST_MAX(p->l, p->s) + 15) / 16) <= INT32_MAX;
 }
 

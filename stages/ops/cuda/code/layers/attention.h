@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_LAYERS_ATTENTION_H
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_LAYERS_ATTENTION_H
-/* Parameters of attention.cu: struct pst_sdpa for the device. */
+/* Parameters of attention: struct pst_sdpa for the device. */
 #include "stages/ops/cuda/code/params.h"
 
 /* Maximum number of columns of q, k and v: of all kernels, and of those for
@@ -10,13 +10,21 @@
 #define PST_CUDA_SDPA_NARROW 64
 
 /* Numbers that the kernel of the query gradient stores for each query row, for
- * the kernel of key and value gradients: the base of the exponents, 1 / sum,
- * and sum(p dp). */
-#define PST_CUDA_SDPA_STATS 3
+ * the kernel of key and value gradients. In f32: the base of the exponents, 1 /
+ * sum, and sum(p dp). In 16 bits: log2 of the sum of 2^score, and sum(p dp). */
+#define PST_CUDA_SDPA_STATS   3
+#define PST_CUDA_SDPA16_STATS 2
 
 /* Bytes of a tile of rows of `cols` floats, in the shared memory of the kernels
  * of sdpa_f32.cu. */
 #define PST_CUDA_SDPA_BYTES(rows, cols) (4 * (rows) * ((cols) + 4))
+
+/* Threads of a block of sdpa_16.cu. Bytes of its tiles of rows of `cols`
+ * elements, and of those of query rows, their gradients and statistics. */
+#define PST_CUDA_SDPA16_THREADS           128
+#define PST_CUDA_SDPA16_BYTES(rows, cols) (2 * (rows) * ((cols) + 8))
+#define PST_CUDA_SDPA16_QUERIES(rows, cols)                                    \
+    (2 * PST_CUDA_SDPA16_BYTES(rows, cols) + 4 * PST_CUDA_SDPA16_STATS * (rows))
 
 struct pst_cuda_sdpa_operand {
     const void *x;
@@ -42,9 +50,6 @@ struct pst_cuda_sdpa {
     uint32_t n_batch;
     /* mask_kind: enum pst_cuda_sdpa_mask */
     uint32_t causal, mask_kind;
-    /* enum pst_cuda_type of q, k, v, g and the results; for kernels of 16
-     * bits */
-    uint32_t type;
     float scale;
     struct pst_cuda_chance drop;
 };

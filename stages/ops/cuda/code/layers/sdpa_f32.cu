@@ -34,22 +34,6 @@ PST_DEVICE float sdpa_advance(struct sdpa_rows<R> &rows, int r,
     return by;
 }
 
-/* A block's tile: of the batch i, from row `top` on. */
-struct sdpa_place {
-    int64_t i;
-    int top;
-};
-
-PST_DEVICE struct sdpa_place sdpa_place_of(const struct pst_cuda_sdpa &p,
-                                           int rows, bool last_first)
-{
-    const uint32_t batches = gridDim.x / (uint32_t)p.tiles;
-    const int tile = (int)(blockIdx.x / batches);
-
-    return {blockIdx.x % batches,
-            (last_first ? p.tiles - 1 - tile : tile) * rows};
-}
-
 /* --- forward ----------------------------------------------------------------
  */
 
@@ -57,7 +41,7 @@ template <int D, int R, int N>
 PST_DEVICE void sdpa_attend(const struct pst_cuda_sdpa &p)
 {
     constexpr int ROWS = SDPA_SIDE * R, W = D + SDPA_PAD;
-    SDPA_MEMORY(q);
+    SDPA_MEMORY(float, q);
     float *const key = q + ROWS * W, *const value = key + N * W;
     float *const prob = value + N * W;
     const struct sdpa_place at = sdpa_place_of(p, ROWS, true);
@@ -244,7 +228,7 @@ template <int D, int R, int N>
 PST_DEVICE void sdpa_grad_query(const struct pst_cuda_sdpa &p)
 {
     constexpr int ROWS = SDPA_SIDE * R, W = D + SDPA_PAD;
-    SDPA_MEMORY(q);
+    SDPA_MEMORY(float, q);
     const struct sdpa_place at = sdpa_place_of(p, ROWS, true);
     const int64_t i = at.i;
     const struct sdpa_query_block<D, R, N> a = {
@@ -267,8 +251,7 @@ PST_DEVICE void sdpa_grad_query(const struct pst_cuda_sdpa &p)
     sdpa_arrive();
     sdpa_copy<D, N>(a.key, p.k, a.k, 0, p.s, p.e);
     if (p.ds != nullptr)
-        sdpa_clear_scores<pst_reals_f32, R>(p, i, at.top,
-                                            (a.end + N - 1) / N * N);
+        sdpa_clear_scores<float>(p, i, at.top, ROWS, (a.end + N - 1) / N * N);
     sdpa_gather(p, a, base, inverse, sum);
     for (int first = 0; first < a.end; first += N) {
         sdpa_pair(p, a, first, s, t);
@@ -366,7 +349,7 @@ template <int D, int R>
 PST_DEVICE void sdpa_grad_key(const struct pst_cuda_sdpa &p)
 {
     constexpr int N = SDPA_SIDE * R, W = D + SDPA_PAD;
-    SDPA_MEMORY(key);
+    SDPA_MEMORY(float, key);
     float *const value = key + N * W, *const q = value + N * W;
     float *const g = q + N * W, *const prob = g + N * W;
     const struct sdpa_place at = sdpa_place_of(p, N, false);

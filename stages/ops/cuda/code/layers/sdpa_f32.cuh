@@ -2,23 +2,101 @@
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_LAYERS_SDPA_F32_CUH
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_LAYERS_SDPA_F32_CUH
 /*
- * Products of tiles for attention in f32. As in attention.cuh, a block is 16 x
- * 16 threads (y, x), and rows of a tile are padded by four floats. A thread has
- * R x C results: rows y R + r, and columns x + 16 c. It reads 16 bytes at a
- * time, along the sum.
+ * Tiles in shared memory for attention in f32, and their products. A block is
+ * 16 x 16 threads (y, x). A tile has rows of D floats, padded by four so that
+ * neighbouring rows begin in other banks; elements outside of the operand are
+ * 0. A thread has R x C results of a product: rows y R + r, and columns x + 16
+ * c. It reads 16 bytes at a time, along the sum.
  */
 #include "stages/ops/cuda/code/layers/attention.cuh"
 
+#define SDPA_SIDE 16
+#define SDPA_PAD  4
+
 #ifdef __CUDACC__
 #define SDPA_ROLLED _Pragma("unroll 1")
-/* Shared memory whose size the launch gives (attention.h). */
-#define SDPA_MEMORY(name)                                                      \
-    extern __shared__ float4 sdpa_memory[];                                    \
-    float *const name = (float *)sdpa_memory
 #else
 #define SDPA_ROLLED
-#define SDPA_MEMORY(name) float *const name = (float *)emu_memory()
 #endif
+
+PST_DEVICE int sdpa_x(void)
+{
+    return (int)(threadIdx.x % SDPA_SIDE);
+}
+
+PST_DEVICE int sdpa_y(void)
+{
+    return (int)(threadIdx.x / SDPA_SIDE);
+}
+
+/* Returns the column of element j of a thread's share of a row. */
+PST_DEVICE int sdpa_col(int j)
+{
+    return j / 4 * SDPA_SIDE * 4 + sdpa_x() * 4 + j % 4;
+}
+
+/* Stores row y R + r as row first + y R + r of `to` (rows, cols), times `by`.
+ */
+template <int D, int R>
+PST_DEVICE void sdpa_store(float *to, int first, int rows, int cols, float by,
+                           const float (&x)[R][D / SDPA_SIDE])
+{
+    PST_UNROLL
+    for (int r = 0; r < R; r++) {
+        const int row = first + sdpa_y() * R + r;
+
+        PST_UNROLL
+        for (int j = 0; j < D / SDPA_SIDE; j++)
+            if (row < rows && sdpa_col(j) < cols)
+                to[(int64_t)row * cols + sdpa_col(j)] = by * x[r][j];
+    }
+}
+
+/* Return the maximum or sum over the 16 threads of a row to each of them. */
+PST_DEVICE float sdpa_row_max(float x)
+{
+    for (int d = SDPA_SIDE / 2; d > 0; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(PST_ALL_LANES, x, d));
+    return x;
+}
+
+PST_DEVICE float sdpa_row_sum(float x)
+{
+    for (int d = SDPA_SIDE / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(PST_ALL_LANES, x, d);
+    return x;
+}
+
+/* Returns the score of query `row` and key `col`; mask: offset of the batch. */
+PST_DEVICE float sdpa_score(const struct pst_cuda_sdpa &p, int64_t mask,
+                            int row, int col, float dot)
+{
+    const float s = p.scale * dot;
+
+    if (row >= p.l || col >= p.s || (p.causal && col > row))
+        return -INFINITY;
+    mask += row * p.mask.row + col * p.mask.col;
+    if (p.mask_kind == PST_CUDA_MASK_BOOL)
+        return ((const uint8_t *)p.mask.x)[mask] != 0 ? s : -INFINITY;
+    return p.mask_kind == PST_CUDA_MASK_REAL
+               ? s + ((const float *)p.mask.x)[mask]
+               : s;
+}
+
+/* Maximum and sum of e^(s - base) of each of R rows over the tiles so far; base
+ * = max, or 0 if that is -inf. */
+template <int R> struct sdpa_rows {
+    float max[R], sum[R];
+};
+
+template <int R> PST_DEVICE void sdpa_begin(struct sdpa_rows<R> &rows)
+{
+    PST_UNROLL
+    for (int r = 0; r < R; r++) {
+        rows.max[r] = -INFINITY;
+        rows.sum[r] = 0.0f;
+    }
+}
 
 /* An operand of one batch. Few registers hold it: a block has two of them
  * throughout, and the parameters are in constant memory. */
@@ -27,8 +105,8 @@ struct sdpa_source {
     bool vector; /* four columns may be read at once */
 };
 
-PST_DEVICE struct sdpa_source
-sdpa_source_of(const struct pst_cuda_sdpa_operand &f, int64_t offset, int cols)
+PST_DEVICE struct sdpa_source sdpa_source_of(
+    const struct pst_cuda_sdpa_operand &f, int64_t offset, int cols)
 {
     const float *x = (const float *)f.x + offset;
 
@@ -69,18 +147,9 @@ PST_DEVICE void sdpa_copy(float *tile, const struct pst_cuda_sdpa_operand &f,
 
         pst_copy_async<4>(
             tile + r * (D + SDPA_PAD) + c,
-            inside ? from.x + (int64_t)(first + r) * f.row + c * f.col
-                   : from.x,
+            inside ? from.x + (int64_t)(first + r) * f.row + c * f.col : from.x,
             inside ? 4 : 0);
     }
-}
-
-/* Waits for this thread's copies, and until all threads have done so, and have
- * read what later copies overwrite. */
-PST_DEVICE void sdpa_arrive(void)
-{
-    pst_copies_wait();
-    __syncthreads();
 }
 
 PST_DEVICE float sdpa_part(const float4 &x, int i)
@@ -141,8 +210,8 @@ PST_DEVICE void sdpa_outer(const float *a, const float *b,
         for (int i = 0; i < 4; i++) {
             PST_UNROLL
             for (int j = 0; j < D / SDPA_SIDE; j += 4) {
-                const float4 y = sdpa_load4(b + (k + i) * (D + SDPA_PAD) +
-                                            j * SDPA_SIDE);
+                const float4 y =
+                    sdpa_load4(b + (k + i) * (D + SDPA_PAD) + j * SDPA_SIDE);
 
                 PST_UNROLL
                 for (int r = 0; r < R; r++) {
@@ -188,8 +257,7 @@ PST_DEVICE void sdpa_scores(const struct pst_cuda_sdpa &p, int64_t mask,
 /* Stores a thread's share of a tile of rows of N floats. It is read by threads
  * of the same rows, so that __syncwarp is the barrier. */
 template <int N, int R>
-PST_DEVICE void sdpa_keep_tile(float *tile,
-                               const float (&x)[R][N / SDPA_SIDE])
+PST_DEVICE void sdpa_keep_tile(float *tile, const float (&x)[R][N / SDPA_SIDE])
 {
     PST_UNROLL
     for (int r = 0; r < R; r++) {
