@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures for gpu.py: steps, kernels, ranks and memory, in alternation with
 PyTorch."""
+import contextlib
 import os
 import shutil
 import statistics
@@ -14,7 +15,8 @@ PRODUCTS = [(8192, 8192, 8192), (4096, 768, 2304), (4096, 768, 3072),
             (16384, 768, 3072), (256, 768, 3072)]
 RUNS = 10
 ROUNDS = 2
-ATTENTION = (4, 12, 1024, 64)
+ATTENTION = (("f32", (4, 12, 1024, 64)), ("bf16", (4, 12, 1024, 64)),
+             ("bf16", (4, 6, 1024, 128)))
 STEPS = 5
 AUTOCAST = ["--autocast", "bf16"]
 WANTED_STEP = {("gpt-25m", "f32"): .020, ("gpt2-124m", "f32"): .62,
@@ -307,14 +309,24 @@ def products(job):
 
 
 def attention(job):
-    for dtype in "f32", "bf16":
-        attention_in(job, dtype)
+    for dtype, size in ATTENTION:
+        with flash(job, dtype):
+            attention_in(job, dtype, size)
 
 
-def attention_in(job, dtype):
+def flash(job, dtype):
+    """Returns the context in which PyTorch uses its flash attention for 16
+    bits, and none of cuDNN's kernels, which some versions prefer."""
+    from torch.nn import attention as A
+    if dtype == "f32" or job.torch_device() == "cpu":
+        return contextlib.nullcontext()
+    return A.sdpa_kernel(A.SDPBackend.FLASH_ATTENTION)
+
+
+def attention_in(job, dtype, size):
     import torch
     from torch.nn import functional as F
-    size = (1, 1, 4, 4) if job.tiny else ATTENTION
+    size = (1, 1, 4, 4) if job.tiny else size
     shape, title = dtype + str(list(size)), "x".join(map(str, size))
     device, kernels = job.torch_device(), Kernels(job, 1024)
     q, k, v = (torch.randn(size, device=device, requires_grad=True,
