@@ -155,13 +155,12 @@ PST_DEVICE bool is_any_non_finite(float a, float b, float c)
 }
 
 /* Counts elements that stayed: the order does not matter. */
-PST_DEVICE void count_stayed(const struct pst_cuda_update &p,
-                             unsigned long long n)
+PST_DEVICE void count_stayed(const struct pst_cuda_update &p, uint32_t n)
 {
     if (n == 0 || p.stayed == nullptr)
         return;
     atomicCAS(&p.stayed[0], 0ull, p.number);
-    atomicAdd(&p.stayed[1], n);
+    atomicAdd(&p.stayed[1], (unsigned long long)n);
 }
 
 PST_DEVICE struct pst_cuda_numbers numbers_of(const struct pst_cuda_update &p)
@@ -180,7 +179,7 @@ PST_CUDA_KERNEL(pst_task_numbers, struct pst_cuda_set_numbers)
 PST_CUDA_KERNEL(pst_task_adamw, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -205,7 +204,7 @@ PST_CUDA_KERNEL(pst_task_adamw, struct pst_cuda_update)
 PST_CUDA_KERNEL(pst_task_sgd, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -255,7 +254,7 @@ PST_DEVICE unsigned write_finite(const struct pst_cuda_update &p, int64_t i,
 PST_CUDA_KERNEL(pst_task_adam, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -272,7 +271,7 @@ PST_CUDA_KERNEL(pst_task_adam, struct pst_cuda_update)
 PST_CUDA_KERNEL(pst_task_adamax, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -289,7 +288,7 @@ PST_CUDA_KERNEL(pst_task_adamax, struct pst_cuda_update)
 PST_CUDA_KERNEL(pst_task_lion, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -307,7 +306,7 @@ PST_CUDA_KERNEL(pst_task_lion, struct pst_cuda_update)
 PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -337,7 +336,7 @@ PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
 PST_CUDA_KERNEL(pst_task_adagrad, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
@@ -354,7 +353,7 @@ PST_CUDA_KERNEL(pst_task_adagrad, struct pst_cuda_update)
 PST_CUDA_KERNEL(pst_task_adadelta, struct pst_cuda_update)
 {
     const struct pst_cuda_numbers q = numbers_of(p);
-    unsigned long long stayed = 0;
+    uint32_t stayed = 0;
 
     PST_GRID_LOOP(i, p.n)
     {
