@@ -87,8 +87,9 @@ enum pstd_option_type {
                    are made absolute when sent */
     PSTD_SETS,  /* TEXT: FILES, or joined NAME=FILES of each use of the option
                    (options/sets.h) */
-    PSTD_PATHS, /* TEXT: paths separated by ':'; each use of the option adds to
-                   those that are set; made absolute when sent */
+    PSTD_PATHS, /* TEXT: paths separated by ':' (pstd_path_length); each use of
+                   the option adds to those that are set; made absolute when
+                   sent */
     PSTD_RULES, /* TEXT: rules separated by ';'; each use of the option adds
                    to those that are set */
     PSTD_LIST,  /* struct pstd_list, one entry per use */
@@ -348,6 +349,10 @@ void pstd_config_drop(struct pstd_config *config, size_t at);
 void *pstd_config_member(const struct pstd_config *config,
                          const struct pstd_option *row);
 
+/* Returns the length of the first of several paths with ':' between. A path may
+ * contain ':' itself: the shortest one that is a file counts, or if none is,
+ * all until the first ':'. */
+size_t pstd_path_length(const char *paths);
 /* Formats the value of one row so that pstd_config_set can read it; paths
  * become absolute. False if it has no value or is a list. */
 bool pstd_config_text(const struct pstd_config *config,

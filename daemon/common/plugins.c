@@ -14,7 +14,7 @@ enum pst_status pstd_plugins_load(const struct pstd_config *config,
     if (config->check_plugins)
         pst_plugin_guard_set(true);
     for (const char *at = config->plugin; at != NULL && status == PST_OK;) {
-        const size_t n = strcspn(at, ":");
+        const size_t n = pstd_path_length(at);
         struct pst_str path = {0};
 
         pst_str_addn(&path, at, n);

@@ -118,7 +118,7 @@ static void add_text(struct pst_guard *guard, const char *text)
 static void add_plugins(struct pst_guard *guard, const char *at)
 {
     while (at != NULL) {
-        const size_t n = strcspn(at, ":");
+        const size_t n = pstd_path_length(at);
         struct pst_str path = {0};
 
         pst_str_addn(&path, at, n);

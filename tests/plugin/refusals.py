@@ -160,6 +160,15 @@ def main():
         # The same file twice, also under another name, is fine.
         shutil.copy(file(), b.at("copy.so"))
         b.call("ops", "ours", "--plugin", file(), "--plugin", b.at("copy.so"))
+        # A path may contain ':', by itself and beside others.
+        os.mkdir(b.at("a:b"))
+        shutil.copy(file(), b.at("a:b", "copy.so"))
+        for text in (b.at("a:b", "copy.so"),
+                     b.at("copy.so") + ":" + b.at("a:b", "copy.so")):
+            b.call("ops", "ours", "--plugin", text)
+            b.call("run", plan, *run, "--plugin", text)
+        refused("output", "option.value", ["copy.so"], "plan", plan, "--plugin",
+                b.at("a:b", "copy.so"), "--csv", b.at("a:b", "copy.so"))
         b.env["PENSTOCK_PLUGIN"] = file()
         b.call("ops", "ours", "--plugin", file())
         if "ours.gate" not in b.call("ops", "ours"):

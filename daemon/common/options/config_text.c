@@ -5,17 +5,37 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/common/options/sets.h"
 #include "stages/files/data/list.h"
 #include "stages/run/facts.h"
 
+size_t pstd_path_length(const char *paths)
+{
+    for (size_t n = strcspn(paths, ":");;
+         n += 1 + strcspn(paths + n + 1, ":")) {
+        struct pst_str path = {0};
+        struct stat st;
+        bool is_file;
+
+        pst_str_addn(&path, paths, n);
+        is_file = n > 0 && !path.failed && stat(path.text, &st) == 0 &&
+                  S_ISREG(st.st_mode);
+        pst_str_fini(&path);
+        if (is_file)
+            return n;
+        if (paths[n] == '\0')
+            return strcspn(paths, ":");
+    }
+}
+
 /* Appends the paths of a list; dir: where they are relative to, "": unknown. */
 static void add_absolute(const char *text, const char *dir, struct pst_str *out)
 {
     for (;; text++) {
-        const size_t n = strcspn(text, ":");
+        const size_t n = pstd_path_length(text);
 
         if (n > 0 && text[0] != '/' && dir[0] != '\0')
             pst_str_addf(out, "%s/", dir);

@@ -112,7 +112,7 @@ static enum pst_status check_inputs(const struct output *out, const char *text,
     enum pst_status status = PST_OK;
 
     while (text != NULL && status == PST_OK) {
-        const size_t n = strcspn(text, ":");
+        const size_t n = pstd_path_length(text);
         struct pst_str path = {0};
 
         pst_str_addn(&path, text, n);
