@@ -14,11 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TAG   PST_TAG_PLAN
-#define PIECE ((size_t)4 << 20)
+#define TAG       PST_TAG_PLAN
+#define PIECE     ((size_t)4 << 20)
+#define TEMP      ".tmp-" /* a process number follows */
+#define MAX_TRIES 20
 
 /* True for names of a plan's files, also those of an interrupted save:
  * "plan.pb.tmp-...". */
@@ -264,22 +267,95 @@ static enum pst_status swap(const char *fresh, const char *dir,
     return status;
 }
 
+/* Opens a folder and locks it; -1: it is missing, or another process has locked
+ * it, or the file system has no locks of folders (NFS). */
+static int lock_folder(const char *path, int wait)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0 || flock(fd, LOCK_EX | wait) == 0)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* Makes the temporary folder, and locks it, so that remove_leftovers() of
+ * another process keeps it. *ret: close it at the end, or -1. */
+static enum pst_status make_fresh(const char *fresh, int *ret,
+                                  struct pst_diag *diag)
+{
+    struct stat st;
+    enum pst_status status;
+
+    for (int i = 0; i < MAX_TRIES; i++) {
+        status = pst_remove_tree(fresh, diag);
+        if (status == PST_OK)
+            status = pst_mkdirs(fresh, 0777, diag);
+        *ret = status == PST_OK ? lock_folder(fresh, 0) : -1;
+        if (status != PST_OK || lstat(fresh, &st) == 0)
+            return status;
+        /* Another process has removed it before it was locked. */
+        if (*ret >= 0)
+            (void)close(*ret);
+        *ret = -1;
+    }
+    return pst_diag_errno(diag, ENOENT, "cannot make %s", fresh);
+}
+
+/* Removes temporary folders DIR.tmp-PID of killed processes: nobody has locked
+ * them. Failures are ignored. */
+static void remove_leftovers(const char *dir)
+{
+    const char *slash = strrchr(dir, '/');
+    const char *base = slash != NULL ? slash + 1 : dir;
+    const size_t n = strlen(base), prefix = (size_t)(base - dir);
+    struct pst_str parent = {0};
+    const struct dirent *entry;
+    DIR *d;
+
+    pst_str_addf(&parent, "%.*s.", (int)prefix, dir);
+    d = parent.failed ? NULL : opendir(parent.text);
+    pst_str_fini(&parent);
+    while (d != NULL && (entry = readdir(d)) != NULL) {
+        const char *name = entry->d_name;
+        struct pst_str path = {0};
+        int fd = -1;
+
+        if (strncmp(name, base, n) != 0 || !pst_has_prefix(name + n, TEMP) ||
+            name[n + strlen(TEMP)] == '\0' ||
+            strspn(name + n + strlen(TEMP), "0123456789") !=
+                strlen(name + n + strlen(TEMP)))
+            continue;
+        pst_str_addf(&path, "%.*s%s", (int)prefix, dir, name);
+        if (!path.failed)
+            fd = lock_folder(path.text, LOCK_NB);
+        if (fd >= 0) {
+            remove_folder(path.text);
+            (void)close(fd);
+        }
+        pst_str_fini(&path);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    errno = 0;
+}
+
 /* Saves to dir, which contains no symbolic links and does not end with a
  * slash. */
 static enum pst_status save_at(struct pst_plan *plan, const char *dir,
                                struct pst_diag *diag)
 {
     struct pst_str fresh = {0}, path = {0};
+    int lock = -1;
     enum pst_status status;
 
-    pst_str_addf(&fresh, "%s.tmp-%ld", dir, (long)getpid());
+    pst_str_addf(&fresh, "%s" TEMP "%ld", dir, (long)getpid());
     pst_str_addf(&path, "%s/%s", pst_str_text(&fresh), PST_PLAN_FILE);
     if (fresh.failed || path.failed) {
         status = pst_diag_nomem(diag, strlen(dir));
     } else {
-        status = pst_remove_tree(fresh.text, diag);
-        if (status == PST_OK)
-            status = pst_mkdirs(fresh.text, 0777, diag);
+        remove_leftovers(dir);
+        status = make_fresh(fresh.text, &lock, diag);
         if (status == PST_OK)
             status = save_files(plan, fresh.text, path.text, diag);
         if (status == PST_OK)
@@ -287,6 +363,8 @@ static enum pst_status save_at(struct pst_plan *plan, const char *dir,
         if (status != PST_OK)
             remove_folder(fresh.text);
     }
+    if (lock >= 0)
+        (void)close(lock);
     pst_str_fini(&path);
     pst_str_fini(&fresh);
     return status;

@@ -4,6 +4,7 @@ one of a plan or a checkpoint.
 
 usage: outputs.py PENSTOCK TINY.pt2
 """
+import fcntl
 import glob
 import os
 import shutil
@@ -129,6 +130,28 @@ def keeps_special_files(b):
     assert not glob.glob(b.path("*.tmp")), glob.glob(b.path("*.tmp"))
 
 
+def removes_leftovers(b):
+    """A split removes what a killed one has left, and nothing that a process
+    is writing or that has another name."""
+    names = [f"tiny.plan.tmp-{x}" for x in ("999999999", "999999998", "x", "")]
+    names += ["other.plan.tmp-1", "tiny.plan.tmp-1.old"]
+    for name in names:
+        os.mkdir(b.path(name))
+        write(b, os.path.join(name, "plan.pb"), "half")
+    lock = os.open(b.path(names[1]), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    b.call("split", "m.pt2", "-o", "tiny.plan")
+    b.call("split", "m.pt2", "-o", "new.plan")
+    assert [os.path.exists(b.path(x)) for x in names] == [False] + 5 * [True]
+    os.close(lock)
+    b.call("split", "m.pt2", "-o", b.path("tiny.plan"))
+    assert not os.path.exists(b.path(names[1]))
+    left = {os.path.basename(x) for x in glob.glob(b.path("*.tmp-*"))}
+    assert left == set(names[2:]), left
+    for name in names[2:]:
+        shutil.rmtree(b.path(name))
+
+
 def needs_folders(b):
     """Checks that a run says at its start that it could not write a file, and
     that a resume goes on with a warning."""
@@ -175,6 +198,7 @@ def main():
         keeps_others(b)
         keeps_logs_apart(b)
         keeps_special_files(b)
+        removes_leftovers(b)
         needs_folders(b)
     print("ok")
 
