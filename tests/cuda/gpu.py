@@ -58,6 +58,7 @@ MAIN = [
 MORE = [
     Part("compiled", 240, "more.compiled", True, ("models", "llama-model")),
     Part("sanitizer-all", 120, "checks.sanitizer_all", False, ()),
+    Part("tf32", 60, "speed.tf32", True, ("models",)),
     Part("pipelining", 60, "more.pipelining", True, ()),
     Part("cpu", 150, "more.cpu", True, ("models",)),
 ]

@@ -19,6 +19,7 @@ ATTENTION = (("f32", (4, 12, 1024, 64)), ("bf16", (4, 12, 1024, 64)),
              ("bf16", (4, 6, 1024, 128)))
 STEPS = 5
 AUTOCAST = ["--autocast", "bf16"]
+OPTIONS = {"bf16": AUTOCAST, "tf32": ["--tf32"]}
 WANTED_STEP = {("gpt-25m", "f32"): .020, ("gpt2-124m", "f32"): .62,
                ("gpt2-124m", "bf16"): .13, ("llama-374m", "bf16"): .36}
 
@@ -36,12 +37,13 @@ def ms(x):
 
 def measure(job, name, dtype="f32", compiled=False):
     """Adds the rows of a model's step: times, losses, time of the start,
-    memory. dtype: "f32", or "bf16" with --autocast and PyTorch's autocast."""
+    memory. dtype: "f32", "bf16" with --autocast and PyTorch's autocast, or
+    "tf32"."""
     import nets
     nets.prepare(job, name, (1,))
     theirs = nets.Trainer(job, name, dtype, compiled)
     net, data = theirs.net, f"{job.work}/{name}.safetensors"
-    cast = AUTOCAST if dtype == "bf16" else []
+    cast = OPTIONS.get(dtype, [])
     ours, others, said = [], [], None
     for k in range(ROUNDS):
         model = f"{job.work}/{name}" + ("-1" if k and not cast else ".pt2")
@@ -121,6 +123,13 @@ def bf16(job):
         return
     for name in "gpt2-124m", "llama-374m", "gpt-25m", "gpt2-tied":
         measure(job, name, "bf16")
+
+
+def tf32(job):
+    """Measures GPT-2 with --tf32 beside PyTorch's matmuls in TF32."""
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = True  # of this part's process
+    measure(job, "gpt2-124m", "tf32")
 
 
 # --- ranks ------------------------------------------------------------------
