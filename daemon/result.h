@@ -21,8 +21,12 @@ struct pstd_rank_result {
     struct pst_shares shares; /* seconds of the measured step, by activity */
 };
 
+/* Size of the id of a run, with the NUL. */
+#define PSTD_RUN_ID 33
+
 struct pstd_result {
     uint64_t run;
+    char run_id[PSTD_RUN_ID]; /* set by the loop */
     bool stopped; /* the run was stopped on request before its last step */
     struct pst_diag diag;
     uint64_t first_step, steps; /* step before the run; last finished step */

@@ -280,11 +280,14 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
         pstctl_count(r->tok_s, out);
         pst_str_add(out, " tok/s, ");
     }
-    pst_str_addf(out, "%.3g GFLOP/s, ", r->gflops);
+    if (!isnan(r->gflops))
+        pst_str_addf(out, "%.3g GFLOP/s, ", r->gflops);
     if (r->mfu > 0)
         pst_str_addf(out, "MFU %.0f%%, ", 100 * r->mfu);
-    pst_str_addf(out, "bubble %.0f%%, peak memory %.1f MiB (arena %.1f MiB)",
-                 100 * r->bubble, most_mib(r, false), most_mib(r, true));
+    pst_str_addf(out, "bubble %.0f%%", 100 * r->bubble);
+    if (r->n_ranks > 0) /* else the result is from an event */
+        pst_str_addf(out, ", peak memory %.1f MiB (arena %.1f MiB)",
+                     most_mib(r, false), most_mib(r, true));
 }
 
 enum pst_status pstctl_result_status(const Pst__Control__Result *r,

@@ -29,12 +29,13 @@ void pstd_call_reply(struct pstd_call *call)
 }
 
 void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
-                      uint64_t seq, uint64_t run)
+                      uint64_t seq, uint64_t run, const char *run_id)
 {
     Pst__Control__Accepted accepted = PST__CONTROL__ACCEPTED__INIT;
 
     accepted.seq = seq;
     accepted.run = run;
+    accepted.run_id = (char *)run_id; /* packing does not change it */
     call->reply.status = outcome->status;
     call->reply.text = (char *)outcome->text;
     call->reply.error_id = (char *)pst_error_id(outcome->error);

@@ -18,6 +18,6 @@ void pstd_call_reply(struct pstd_call *call);
 /* Replies with `outcome`. run: number of the run; seq: number of the event from
  * which the client may watch. */
 void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
-                      uint64_t seq, uint64_t run);
+                      uint64_t seq, uint64_t run, const char *run_id);
 
 #endif

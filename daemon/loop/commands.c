@@ -12,6 +12,7 @@
 #include "daemon/loop/serve/serving.h"
 #include "daemon/loop/stay.h"
 #include "stages/base/alloc.h"
+#include "stages/files/checkpoint/owner.h"
 
 typedef enum pst_status (*command_fn)(struct pstd_call *call);
 
@@ -41,14 +42,28 @@ static enum pst_status handle_watch(struct pstd_call *call)
     const uint64_t from = call->request->watch->from;
 
     pstd_call_accept(call, &call->diag, call->d->history.seq,
-                     call->d->known.run);
+                     call->d->known.run, call->d->known.run_id);
     pstd_client_watch(call->client, from == 0 ? call->d->over : from);
     return PST_AGAIN;
 }
 
-static void reset_state(struct pstd_daemon *d, const struct pstd_config *config)
+/* Makes the id of a new run: that of --one-run, which the client knows, or a
+ * new one. */
+static void name_run(const struct pstd_daemon *d, char ret[PSTD_RUN_ID])
+{
+    const char *only = d->config->stay ? NULL : d->config->run_id;
+
+    if (only != NULL && strlen(only) < PSTD_RUN_ID)
+        (void)snprintf(ret, PSTD_RUN_ID, "%s", only);
+    else
+        pst_checkpoint_name_run(ret);
+}
+
+static void reset_state(struct pstd_daemon *d, const struct pstd_config *config,
+                        const char id[PSTD_RUN_ID])
 {
     d->known.run++;
+    memcpy(d->known.run_id, id, PSTD_RUN_ID);
     d->known.paused = d->known.pausing = false;
     d->known.resuming = d->known.changing = false;
     d->known.step = 0;
@@ -65,14 +80,15 @@ static void reset_state(struct pstd_daemon *d, const struct pstd_config *config)
 }
 
 /* Begins a run. Checks the options here, so that the reply has the errors, then
- * passes them as text to the exec thread; every rank parses them. again:
- * continues an unfinished run with its options. */
+ * passes them as text to the exec thread; every rank parses them. again: id of
+ * the unfinished run that goes on with its options; NULL: a new run. */
 static enum pst_status begin_run(struct pstd_daemon *d,
-                                 const struct pst_str *options, bool again,
-                                 struct pst_diag *diag)
+                                 const struct pst_str *options,
+                                 const char *again, struct pst_diag *diag)
 {
     struct pst_exec_options ignored;
     struct pstd_config config;
+    char id[PSTD_RUN_ID];
     enum pst_status status = pstd_config_copy(&config, d->config, diag);
 
     if (status != PST_OK)
@@ -85,14 +101,19 @@ static enum pst_status begin_run(struct pstd_daemon *d,
     if (status == PST_OK)
         status = pstd_exec_options(&config, d->ranks / pstd_replicas(&config),
                                    true, &ignored, diag);
-    if (status == PST_OK && !again)
-        status = pstd_stay_write(d, &config, options, diag);
+    if (again != NULL)
+        (void)snprintf(id, sizeof(id), "%s", again);
+    else
+        name_run(d, id);
+    if (status == PST_OK && again == NULL)
+        status = pstd_stay_write(d, &config, options, id, diag);
     if (status == PST_OK)
-        status = pstd_mailbox_order(
-            d->mailbox, again ? PSTD_ORDER_TRAIN_AGAIN : PSTD_ORDER_TRAIN,
-            options->text, options->len, diag);
+        status = pstd_mailbox_order(d->mailbox,
+                                    again != NULL ? PSTD_ORDER_TRAIN_AGAIN
+                                                  : PSTD_ORDER_TRAIN,
+                                    options->text, options->len, diag);
     if (status == PST_OK)
-        reset_state(d, &config);
+        reset_state(d, &config, id);
     pstd_config_fini(&config);
     return status;
 }
@@ -113,7 +134,7 @@ static enum pst_status handle_train(struct pstd_call *call)
         pst_str_addn(&options, o->value, strlen(o->value) + 1);
     }
     status = options.failed ? pst_diag_nomem(&call->diag, options.len)
-                            : begin_run(call->d, &options, false, &call->diag);
+                            : begin_run(call->d, &options, NULL, &call->diag);
     pst_str_fini(&options);
     return status;
 }
@@ -339,7 +360,7 @@ static bool answer_again(struct pstd_call *call)
         const struct pstd_answer *a = &all->at[i];
 
         if (strcmp(a->key, call->request->key) == 0) {
-            pstd_call_accept(call, &a->outcome, a->seq, a->run);
+            pstd_call_accept(call, &a->outcome, a->seq, a->run, a->run_id);
             return true;
         }
     }
@@ -368,8 +389,9 @@ static void answer_change(struct pstd_call *call, const struct row *row,
     a->outcome = call->diag;
     a->seq = seq;
     a->run = call->d->known.run;
+    memcpy(a->run_id, call->d->known.run_id, sizeof(a->run_id));
     report_command(call, row, status);
-    pstd_call_accept(call, &call->diag, seq, call->d->known.run);
+    pstd_call_accept(call, &call->diag, seq, a->run, a->run_id);
 }
 
 static enum pst_status check_change(struct pstd_call *call)
@@ -409,13 +431,13 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
         (void)pst_diag_set(&call.diag, PST_E_CONTROL_UNKNOWN,
                            "this penstockd (" PST_VERSION
                            ") does not know the request");
-        pstd_call_accept(&call, &call.diag, seq, 0);
+        pstd_call_accept(&call, &call.diag, seq, 0, "");
         return;
     }
     if (row->changes)
         status = check_change(&call);
     if (status != PST_OK) {
-        pstd_call_accept(&call, &call.diag, seq, 0);
+        pstd_call_accept(&call, &call.diag, seq, 0, "");
         return;
     }
     if (row->changes && answer_again(&call))
@@ -429,7 +451,7 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
         answer_change(&call, row, seq, status);
     } else {
         store_outcome(&call, status);
-        pstd_call_accept(&call, &call.diag, seq, 0);
+        pstd_call_accept(&call, &call.diag, seq, 0, "");
     }
 }
 
@@ -437,14 +459,14 @@ enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)
 {
     const struct pst_str none = {0};
 
-    return begin_run(d, &none, false, diag);
+    return begin_run(d, &none, NULL, diag);
 }
 
 enum pst_status pstd_command_continue_run(struct pstd_daemon *d,
                                           const struct pst_str *options,
-                                          struct pst_diag *diag)
+                                          const char *id, struct pst_diag *diag)
 {
-    return begin_run(d, options, true, diag);
+    return begin_run(d, options, id, diag);
 }
 
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)

@@ -10,9 +10,11 @@
 /* Starts the run that the daemon's own options describe. */
 enum pst_status pstd_command_run(struct pstd_daemon *d,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Restarts an unfinished run with its options, "name\0value\0...". */
+/* Restarts the unfinished run of this id with its options, "name\0value\0...".
+ */
 enum pst_status pstd_command_continue_run(struct pstd_daemon *d,
                                           const struct pst_str *options,
+                                          const char *id,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends the replies that GetResult and GetTrace would get to `out`, as
  * consecutive packed frames; omits one that would be an error. */

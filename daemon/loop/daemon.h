@@ -24,6 +24,7 @@ struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
     struct pst_diag outcome;
     uint64_t seq, run;
+    char run_id[PSTD_RUN_ID];
 };
 struct pstd_answers {
     struct pstd_answer at[PSTD_MAX_ANSWERS];
@@ -39,6 +40,8 @@ struct pstd_known {
     unsigned microbatches; /* microbatches of the newest step; 0: no run yet */
     /* newest run; its newest step; number of its last step */
     uint64_t run, step, steps;
+    /* Id of the newest run, which no other run has; "": no run yet. */
+    char run_id[PSTD_RUN_ID];
     uint64_t skipped; /* newest step that --on-nan skipped */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
     struct pstd_eval_record evals;

@@ -243,6 +243,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
 
     pstd_result_free(d->result);
     d->result = result;
+    memcpy(result->run_id, k->run_id, sizeof(result->run_id));
     replace_trace(d, result->trace);
     result->trace = NULL;
     k->step = result->steps;
@@ -253,6 +254,31 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     }
     (void)pstd_job_set_state(&d->job, PSTD_JOB_READY);
     pstd_once_end(d);
+}
+
+/* Adds the id of the run to its train_end, before the text of an error, which
+ * may fill the note. Clients that have missed the run's begin, or whose ranks
+ * were restarted, tell runs by it. */
+static void add_run_id(const struct pstd_daemon *d, struct pstd_note *note)
+{
+    const struct pstd_note was = *note;
+
+    if (d->known.run_id[0] == '\0')
+        return;
+    pstd_note_init(note, was.event);
+    note->payload = was.payload;
+    for (unsigned i = 0; i < was.n; i++) {
+        const struct pstd_note_field *f = &was.fields[i];
+
+        if (f->type == PSTD_FIELD_TEXT)
+            pstd_note_text(note, f->key, was.text + f->text);
+        else if (f->type == PSTD_FIELD_INT)
+            pstd_note_int(note, f->key, f->i);
+        else
+            pstd_note_real(note, f->key, f->f);
+        if (strcmp(f->key, "run") == 0)
+            pstd_note_text(note, "run_id", d->known.run_id);
+    }
 }
 
 /* Updates the state from a note and logs it. START is logged separately, after
@@ -320,6 +346,7 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_END) {
         const struct pstd_result *result = note->payload;
 
+        add_run_id(d, note);
         pstd_note_int(note, "again", pstd_once_is_retried(d, &result->diag));
     }
     pstd_daemon_publish(d, note);

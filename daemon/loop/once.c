@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/control/lock.h"
 #include "daemon/common/control/socket.h"
 #include "daemon/common/past.h"
 #include "daemon/loop/commands.h"
@@ -83,13 +84,14 @@ static void continue_run(struct pstd_daemon *d)
     struct pst_diag diag;
     uint64_t step = 0;
     unsigned tries = 0;
+    char id[PSTD_RUN_ID] = "";
     bool any;
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstd_stay_next(d, &any, &options, &step, &tries, &diag);
+    status = pstd_stay_next(d, &any, &options, id, &step, &tries, &diag);
     if (any && status == PST_OK)
-        status = pstd_command_continue_run(d, &options, &diag);
+        status = pstd_command_continue_run(d, &options, id, &diag);
     d->to_resume = any && status == PST_OK;
     if (any && is_temporary(d, status, &diag)) {
         delay_run(d, step, &diag);
@@ -168,14 +170,17 @@ void pstd_once_trim(const struct pstd_daemon *d)
 }
 
 /* Writes the result beside the socket, for a client that is suspended now and
- * asks for the result after the job has ended. */
+ * asks for the result after the job has ended. If the folder was removed, the
+ * name may be another job's by now, and the result would be taken for its. */
 void pstd_once_record(struct pstd_daemon *d)
 {
     struct pst_str path = {0}, frames = {0};
     struct pst_diag diag;
     enum pst_status status;
 
-    if (!owns_only_run(d) || d->socket == NULL || d->result == NULL)
+    if (!owns_only_run(d) || d->socket == NULL || d->result == NULL ||
+        !pstd_lock_is_current(d->control.listener.lock_fd,
+                              d->control.listener.lock))
         return;
     pst_str_addf(&path, "%s" PSTD_SOCKET_RESULT, d->socket);
     pstd_command_record(d, &frames);

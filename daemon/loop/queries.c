@@ -80,6 +80,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.stages = k->stages;
     s.placement = text_or_empty(k->placement);
     s.run = k->run;
+    s.run_id = k->run_id;
     fill_newest(d, &s);
     s.steps = k->steps;
     s.lr = k->lr;
@@ -170,6 +171,7 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
         pointers[i] = &ranks[i];
     }
     r.run = from->run;
+    r.run_id = (char *)from->run_id;
     r.finished = true;
     r.status = from->diag.status;
     r.text = (char *)from->diag.text;

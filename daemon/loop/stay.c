@@ -13,6 +13,7 @@
 #include "daemon/common/past.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
+#include "stages/files/checkpoint/owner.h"
 
 #define MAX_FILE  ((size_t)1 << 20)
 #define MAX_TRIES 3 /* maximum number of starts without a newer checkpoint */
@@ -21,6 +22,7 @@
 struct kept {
     struct pstd_past past;
     unsigned tries; /* number of starts from the newest checkpoint */
+    char run_id[PSTD_RUN_ID];
     struct pst_str options;
 };
 
@@ -56,11 +58,12 @@ static enum pst_status write_kept(const struct pstd_daemon *d,
     struct pst_str text = {0};
     enum pst_status status;
 
-    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s %d %s\n",
+    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s %d %s %s\n",
                  k->past.run[0] != '\0' ? k->past.run : "-", k->past.resumed,
                  k->past.step, k->tries,
                  k->past.second[0] != '\0' ? k->past.second : "-", k->past.anew,
-                 k->past.own[0] != '\0' ? k->past.own : "-");
+                 k->past.own[0] != '\0' ? k->past.own : "-",
+                 k->run_id[0] != '\0' ? k->run_id : "-");
     pst_str_addn(&text, pst_str_text(&k->options), k->options.len);
     status = text.failed ? pst_diag_nomem(diag, k->options.len)
                          : write_file(d->config->kept_run, &text, diag);
@@ -82,22 +85,23 @@ static void set_name(char ret[33], const char *text)
     (void)snprintf(ret, 33, "%s", strcmp(text, "-") == 0 ? "" : text);
 }
 
-/* Parses a line "NAME RESUMED STEP TRIES SECOND ANEW OWN" and pairs of
+/* Parses a line "NAME RESUMED STEP TRIES SECOND ANEW OWN ID" and pairs of
  * NUL-terminated texts. */
 static enum pst_status parse_kept(const char *text, size_t size,
                                   struct kept *ret, struct pst_diag *diag)
 {
     const char *line = memchr(text, '\n', size);
     const char *const end = text + size;
-    char name[33], second[33], own[33] = "-";
+    char name[33], second[33], own[33] = "-", id[PSTD_RUN_ID] = "-";
     unsigned resumed, anew = 0;
     int n = 0;
     size_t ends = 0;
 
     if (line != NULL && (line + 1 == end || end[-1] == '\0'))
-        n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s", name, &resumed,
-                   &ret->past.step, &ret->tries, second, &anew, own);
-    if (n != 5 && n != 7) /* older programs wrote 5 fields */
+        n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s %32s", name,
+                   &resumed, &ret->past.step, &ret->tries, second, &anew, own,
+                   id);
+    if (n != 5 && n != 7 && n != 8) /* older programs wrote 5 or 7 fields */
         return refuse_damaged(diag);
     for (const char *p = line + 1; p < end; p++)
         ends += *p == '\0';
@@ -106,6 +110,7 @@ static enum pst_status parse_kept(const char *text, size_t size,
     set_name(ret->past.run, name);
     set_name(ret->past.second, second);
     set_name(ret->past.own, own);
+    set_name(ret->run_id, id);
     ret->past.resumed = resumed != 0;
     ret->past.anew = anew != 0;
     pst_str_addn(&ret->options, line + 1, (size_t)(end - line - 1));
@@ -148,12 +153,13 @@ static void update_file(struct pstd_daemon *d, const struct kept *k,
 
 enum pst_status pstd_stay_write(struct pstd_daemon *d,
                                 const struct pstd_config *config,
-                                const struct pst_str *options,
+                                const struct pst_str *options, const char *id,
                                 struct pst_diag *diag)
 {
     struct kept k = {.options = *options}; /* borrows the text */
     enum pst_status status;
 
+    (void)snprintf(k.run_id, sizeof(k.run_id), "%s", id);
     if (!keeps_run(d))
         return PST_OK;
     status = pstd_past_init(&k.past, config, diag);
@@ -212,7 +218,8 @@ static enum pst_status prepare_restart(struct pstd_daemon *d, struct kept *k,
 }
 
 enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
-                               struct pst_str *options, uint64_t *ret_step,
+                               struct pst_str *options,
+                               char ret_id[PSTD_RUN_ID], uint64_t *ret_step,
                                unsigned *ret_tries, struct pst_diag *diag)
 {
     struct kept k = {0};
@@ -224,6 +231,9 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
         status = read_kept(d, &k, ret_any, diag);
     if (status == PST_OK && *ret_any)
         status = prepare_restart(d, &k, ret_step, diag);
+    if (status == PST_OK && *ret_any && k.run_id[0] == '\0')
+        pst_checkpoint_name_run(k.run_id); /* an older program kept none */
+    memcpy(ret_id, k.run_id, sizeof(k.run_id));
     *ret_tries = k.tries;
     *options = k.options;
     return status;

@@ -13,19 +13,21 @@
 #include "daemon/loop/daemon.h"
 
 /* Call before a run begins: writes its description. options: those given for
- * the run, "name\0value\0..."; config: all options. After an error the run must
- * not begin. A file that cannot be written is reported, but is no error: the
- * run is then not continued by a restart. */
+ * the run, "name\0value\0..."; config: all options; id: that of the run. After
+ * an error the run must not begin. A file that cannot be written is reported,
+ * but is no error: the run is then not continued by a restart. */
 enum pst_status pstd_stay_write(struct pstd_daemon *d,
                                 const struct pstd_config *config,
-                                const struct pst_str *options,
+                                const struct pst_str *options, const char *id,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the options for continuing an unfinished run. *ret_any: there is one;
- * *ret_step: step of the checkpoint from which it continues; *ret_tries: how
- * many starts from that checkpoint there were, with this one. An error: the run
- * is given up. The caller frees options in any case. */
+ * ret_id: its id, which it keeps; *ret_step: step of the checkpoint from which
+ * it continues; *ret_tries: how many starts from that checkpoint there were,
+ * with this one. An error: the run is given up. The caller frees options in any
+ * case. */
 enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
-                               struct pst_str *options, uint64_t *ret_step,
+                               struct pst_str *options,
+                               char ret_id[PSTD_RUN_ID], uint64_t *ret_step,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has reached its first step: records that in the file. */

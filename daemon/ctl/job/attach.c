@@ -10,6 +10,7 @@
 #include "daemon/common/control/socket.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/owner.h"
+#include "daemon/ctl/job/result.h"
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 #include "stages/base/host/fault.h"
@@ -38,20 +39,40 @@ static void show_event(struct pstctl_progress *progress,
 
 /* The end of the job, as seen from its events. */
 struct job_end {
-    uint64_t run; /* run that has finished; 0: none */
-    bool serves;  /* the job serves requests, and has no run */
-    bool drained; /* it served requests, and has ended as requested */
+    pstd_frame *run; /* event train_end, owned; NULL: no run has finished */
+    bool serves;     /* the job serves requests, and has no run */
+    bool drained;    /* it served requests, and has ended as requested */
 };
 
-static void track_end(struct job_end *job_end, const pstctl_event *event)
+/* Takes the frame of an event. */
+static void track_end(struct job_end *job_end, pstd_frame *frame)
 {
-    if (strcmp(event->name, "train_end") == 0)
-        job_end->run = (uint64_t)pstctl_integer(event, "run");
-    else if (strcmp(event->name, "serving") == 0)
+    const pstctl_event *event = frame->event;
+
+    if (strcmp(event->name, "train_end") == 0) {
+        job_end->run = frame;
+        return;
+    }
+    if (strcmp(event->name, "serving") == 0)
         job_end->serves = true;
     else if (strcmp(event->name, "stopped") == 0)
         job_end->drained =
             job_end->serves && pstctl_integer(event, "exit_code") == 0;
+    pstd_frame_free(frame);
+}
+
+/* Prints the result of the run whose train_end was received. */
+static enum pst_status report_end(struct pstctl_conn *conn,
+                                  const struct pstd_config *config,
+                                  const pstctl_event *end,
+                                  struct pst_diag *diag)
+{
+    struct pstctl_run_name run = {.number =
+                                      (uint64_t)pstctl_integer(end, "run")};
+    const char *id = pstctl_text(end, "run_id");
+
+    (void)snprintf(run.id, sizeof(run.id), "%s", id != NULL ? id : "");
+    return pstctl_report_run(conn, config, &run, end, diag);
 }
 
 /* Shows events until the run has ended or serving has stopped.
@@ -63,14 +84,15 @@ static enum pst_status follow_events(struct pstctl_follow *f,
 {
     enum pst_status status = PST_OK;
 
-    while (status == PST_OK && job_end->run == 0 && !job_end->drained) {
+    while (status == PST_OK && job_end->run == NULL && !job_end->drained) {
         pstd_frame *frame = NULL;
 
         status = pstctl_follow_job(f, &frame, diag);
         if (status == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             show_event(progress, frame->event);
-            track_end(job_end, frame->event);
+            track_end(job_end, frame);
+            continue;
         }
         pstd_frame_free(frame);
     }
@@ -159,11 +181,12 @@ static enum pst_status follow_job(const struct pstd_config *config,
         status = follow_events(&f, &progress, &job_end, diag);
     pstctl_progress_end(&progress);
     pstctl_progress_fini(&progress);
-    if (status == PST_OK && !job_end.drained)
-        status = pstctl_report_run(&f.conn, config, job_end.run, diag);
-    if (status == PST_ERR_NO_DAEMON)
+    if (job_end.run != NULL)
+        status = report_end(&f.conn, config, job_end.run->event, diag);
+    else if (status == PST_ERR_NO_DAEMON)
         status =
             report_recorded_end(pst_str_text(&f.path), lock, f.owner, diag);
+    pstd_frame_free(job_end.run);
     pstctl_follow_fini(&f);
     return status;
 }

@@ -12,7 +12,6 @@
 #include "daemon/ctl/job/owner.h"
 #include "daemon/ctl/out.h"
 #include "stages/base/host/alive.h"
-#include "stages/base/host/fs.h"
 
 #define TRIES       5 /* attempts while the daemon has too many clients */
 #define AGAIN_MS    20
@@ -357,42 +356,6 @@ enum pst_status pstctl_query(struct pstctl_conn *conn,
     return status;
 }
 
-enum pst_status pstctl_read_recorded(const char *path,
-                                     Pst__Control__Reply__BodyCase body,
-                                     pstd_frame **ret, struct pst_diag *diag)
-{
-    struct pstd_frames frames;
-    char *text = NULL;
-    size_t size = 0;
-    enum pst_status status =
-        pst_file_read(path, 2 * (size_t)PSTD_REPLY_MAX, &text, &size, diag);
-
-    if (status != PST_OK)
-        return pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
-                            "%s does not say how the run ended", path);
-    pstd_frames_init(&frames, PSTD_REPLY_MAX, PSTD_REPLY_FIELD);
-    status = pstd_frames_push(&frames, text, size, diag);
-    while (status == PST_OK) {
-        pstd_frame *frame = NULL;
-
-        status = pstd_frames_pop(&frames, &frame, diag);
-        if (status != PST_OK)
-            break;
-        if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
-            frame->reply->body_case == body) {
-            *ret = frame;
-            break;
-        }
-        pstd_frame_free(frame);
-    }
-    pstd_frames_fini(&frames);
-    pst_free(text);
-    return status == PST_AGAIN
-               ? pst_diag_set(diag, PST_E_JOB_RESULT_GONE,
-                              "%s does not say how the run ended", path)
-               : status;
-}
-
 enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag)
 {
@@ -419,7 +382,8 @@ enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
 
 enum pst_status pstctl_start_train(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
-                                   uint64_t *ret_seq, uint64_t *ret_run,
+                                   uint64_t *ret_seq,
+                                   struct pstctl_run_name *ret,
                                    struct pst_diag *diag)
 {
     Pst__Control__Option options[PSTD_MAX_OPTIONS], *at[PSTD_MAX_OPTIONS];
@@ -451,10 +415,13 @@ enum pst_status pstctl_start_train(struct pstctl_conn *conn,
         pst_str_fini(&values[i]);
     if (status != PST_OK)
         return status;
-    *ret_seq = *ret_run = 0;
+    *ret_seq = 0;
+    *ret = (struct pstctl_run_name){0};
     if (frame->reply->body_case == PST__CONTROL__REPLY__BODY_ACCEPTED) {
         *ret_seq = frame->reply->accepted->seq;
-        *ret_run = frame->reply->accepted->run;
+        ret->number = frame->reply->accepted->run;
+        (void)snprintf(ret->id, sizeof(ret->id), "%s",
+                       frame->reply->accepted->run_id);
     }
     pstd_frame_free(frame);
     return PST_OK;

@@ -19,6 +19,13 @@ struct pstctl_conn {
     char journal[256];               /* file with the job's events; "": none */
 };
 
+/* Names a run. Each process counts its runs from 1, so the number alone may be
+ * that of another one. */
+struct pstctl_run_name {
+    uint64_t number; /* 0: not known */
+    char id[33];     /* "": not known, since the daemon is older */
+};
+
 typedef Pst__Control__Request pstctl_request;
 typedef Pst__Control__Reply pstctl_reply;
 typedef Pst__Control__Event pstctl_event;
@@ -101,19 +108,13 @@ enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Reads the reply of kind `body` from the file `path`, which a job for one run
- * has written at its end; PST_ERR_NOT_FOUND if there is none. Returns owned. */
-enum pst_status pstctl_read_recorded(const char *path,
-                                     Pst__Control__Reply__BodyCase body,
-                                     pstd_frame **ret,
-                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Starts a run with all given options of PSTD_OPT_TRAIN. *ret_seq: number of
- * the event from which to watch it; *ret_run: number of the run. */
+ * the event from which to watch it. */
 enum pst_status pstctl_start_train(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
-                                   uint64_t *ret_seq, uint64_t *ret_run,
+                                   uint64_t *ret_seq,
+                                   struct pstctl_run_name *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-
 /* Return a field of an event; NULL, NaN or 0 if there is none of that key and
  * type. */
 const char *pstctl_text(const pstctl_event *event, const char *key);

@@ -2,6 +2,7 @@
 /* Commands that are requests to a running job. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/follow.h"
+#include "daemon/ctl/job/result.h"
 #include "daemon/ctl/job/wait.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
@@ -11,10 +12,11 @@
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
-/* Sets *ret if run `run` is over, by asking the job; for use if events were
+/* Sets *ret if the run is over, by asking the job; for use if events were
  * missed. */
-static enum pst_status check_over(struct pstctl_conn *conn, uint64_t run,
-                                  bool *ret, struct pst_diag *diag)
+static enum pst_status check_over(struct pstctl_conn *conn,
+                                  const struct pstctl_run_name *run, bool *ret,
+                                  struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     enum pst_status status =
@@ -24,53 +26,70 @@ static enum pst_status check_over(struct pstctl_conn *conn, uint64_t run,
     if (status == PST_OK) {
         const Pst__Control__Status *s = frame->reply->status_now;
 
-        *ret = s->run != run || strcmp(s->state, "training") != 0;
+        *ret = !pstctl_is_run(run, s->run, s->run_id) ||
+               strcmp(s->state, "training") != 0;
     }
     pstd_frame_free(frame);
     return status;
 }
 
+static enum pst_status show_result(const Pst__Control__Result *result,
+                                   const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    struct pst_str line = {0};
+    enum pst_status status = PST_OK;
+
+    if (config->json) {
+        status = pstctl_json_print(
+            pstctl_result_json(result, pstctl_start_us(), config), diag);
+    } else if (result->status == PST_OK) {
+        pstctl_result_line(result, &line);
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
+        pst_str_fini(&line);
+    }
+    return status == PST_OK ? pstctl_result_status(result, diag) : status;
+}
+
 enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
-                                  uint64_t run, struct pst_diag *diag)
+                                  const struct pstctl_run_name *run,
+                                  const pstctl_event *end,
+                                  struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
+    const Pst__Control__Result *result = NULL;
+    Pst__Control__Result made;
+    bool whole;
     enum pst_status status =
         pstctl_query(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT,
                      PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
+    if (status == PST_OK)
+        result = frame->reply->result;
     /* The daemon only keeps the newest result. */
-    if (status == PST_OK && frame->reply->result->run != run) {
+    whole = result != NULL && pstctl_is_run(run, result->run, result->run_id);
+    if (!whole && end != NULL) {
+        pstctl_result_from_event(end, &made);
+        result = &made;
+        status = PST_OK;
+    } else if (!whole && status == PST_OK) {
         status = pst_diag_set(
             diag, PST_E_JOB_RESULT_GONE,
-            "run %llu has ended, but its result is gone: run %llu came after "
-            "it, and this client did not read in between; `penstock log` and "
-            "--log-dir have its event train_end",
-            (unsigned long long)run,
-            (unsigned long long)frame->reply->result->run);
-        pstd_frame_free(frame);
-        return status;
-    }
-    if (status == PST_OK && config->json)
-        status = pstctl_json_print(
-            pstctl_result_json(frame->reply->result, pstctl_start_us(), config),
-            diag);
-    else if (status == PST_OK && frame->reply->result->status == PST_OK) {
-        struct pst_str line = {0};
-
-        pstctl_result_line(frame->reply->result, &line);
-        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
-        pst_str_fini(&line);
+            "run %llu has ended, but its result is gone: another run, %llu, "
+            "came after it, and this client did not read in between; "
+            "`penstock log` and --log-dir have its event train_end",
+            (unsigned long long)run->number, (unsigned long long)result->run);
     }
     if (status == PST_OK)
-        status = pstctl_result_status(frame->reply->result, diag);
-    if (status == PST_OK && pstctl_is_measured(config, frame->reply->result) &&
+        status = show_result(result, config, diag);
+    if (status == PST_OK && whole && pstctl_is_measured(config, result) &&
         (config->svg != NULL || config->trace != NULL))
         status = pstctl_trace_show(conn, config, false, NULL, diag);
-    if (status == PST_OK && frame->reply->result->stopped)
+    if (status == PST_OK && result->stopped)
         status =
             pst_diag_set(diag, PST_E_RUN_STOPPED, "stopped after step %llu",
-                         (unsigned long long)frame->reply->result->steps);
+                         (unsigned long long)result->steps);
     pstd_frame_free(frame);
     return status;
 }
@@ -79,10 +98,10 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 struct followed_run {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    /* Number of the run; 0: the run is being restarted, and gets a new number.
-     */
-    uint64_t run;
+    /* Number 0: the run is being restarted, and gets a new number. */
+    struct pstctl_run_name run;
     bool over;
+    pstd_frame *end; /* train_end of the run, owned; NULL: not received */
 };
 
 static enum pst_status handle_event(struct followed_run *a,
@@ -93,16 +112,17 @@ static enum pst_status handle_event(struct followed_run *a,
 
     pstctl_progress_event(&a->progress, event);
     if (strcmp(name, "run_again") == 0) {
-        a->run = 0;
+        a->run.number = 0;
         pstctl_progress_end(&a->progress);
         pstctl_printf(stderr, "penstock: the ranks were started again, and the "
                               "run goes on\n");
-    } else if (strcmp(name, "train_begin") == 0 && a->run == 0) {
-        a->run = (uint64_t)pstctl_integer(event, "run");
-    } else if (strcmp(name, "train_end") == 0 && !pstctl_is_repeated(event)) {
-        if (a->run == 0)
-            a->run = (uint64_t)pstctl_integer(event, "run");
-        a->over = (uint64_t)pstctl_integer(event, "run") == a->run;
+    } else if (a->run.number == 0 && !pstctl_is_repeated(event) &&
+               (strcmp(name, "train_begin") == 0 ||
+                strcmp(name, "train_end") == 0)) {
+        a->run.number = (uint64_t)pstctl_integer(event, "run");
+    }
+    if (pstctl_is_run_end(&a->run, event)) {
+        a->over = true;
     } else if (strcmp(name, "run_given_up") == 0) {
         return pst_diag_carry(diag, pst_error_find(pstctl_text(event, "id")),
                               PST_ERR_PEER, "%s", pstctl_text(event, "text"));
@@ -119,22 +139,27 @@ static enum pst_status follow_frame(struct followed_run *a,
 
     if (status == PST_OK && frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
         status = handle_event(a, frame->event, diag);
+    if (status == PST_OK && a->over) {
+        a->end = frame;
+        return PST_OK;
+    }
     pstd_frame_free(frame);
-    if (status == PST_OK && a->follow.missed > missed && a->run > 0)
-        status = check_over(&a->follow.conn, a->run, &a->over, diag);
+    if (status == PST_OK && a->follow.missed > missed && a->run.number > 0)
+        status = check_over(&a->follow.conn, &a->run, &a->over, diag);
     return status;
 }
 
 /* Follows the run to its end; takes the connection. */
 static enum pst_status follow_run(const struct pstctl_conn *conn,
                                   const struct pstd_config *config,
-                                  uint64_t seq, uint64_t run,
+                                  uint64_t seq,
+                                  const struct pstctl_run_name *run,
                                   struct pst_diag *diag)
 {
     struct followed_run a = {
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet},
-        .run = run,
+        .run = *run,
     };
     enum pst_status status =
         pstctl_follow_init(&a.follow, conn, conn->path, seq + 1, diag);
@@ -144,7 +169,9 @@ static enum pst_status follow_run(const struct pstctl_conn *conn,
     pstctl_progress_end(&a.progress);
     pstctl_progress_fini(&a.progress);
     if (status == PST_OK)
-        status = pstctl_report_run(&a.follow.conn, config, a.run, diag);
+        status = pstctl_report_run(&a.follow.conn, config, &a.run,
+                                   a.end != NULL ? a.end->event : NULL, diag);
+    pstd_frame_free(a.end);
     pstctl_follow_fini(&a.follow);
     return status;
 }
@@ -153,14 +180,15 @@ static enum pst_status run_train(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
     struct pstctl_conn conn;
-    uint64_t seq = 0, run = 0;
+    struct pstctl_run_name run;
+    uint64_t seq = 0;
     enum pst_status status = pstctl_connect(config, &conn, diag);
 
     if (status != PST_OK)
         return status;
     status = pstctl_start_train(&conn, config, &seq, &run, diag);
     if (status == PST_OK && !config->detach)
-        return follow_run(&conn, config, seq, run, diag);
+        return follow_run(&conn, config, seq, &run, diag);
     if (status == PST_OK && config->json)
         status =
             pstctl_json_print(json_pack("{s:I}", "seq", (json_int_t)seq), diag);

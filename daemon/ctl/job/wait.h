@@ -20,10 +20,13 @@ enum pst_status pstctl_await_change(struct pstctl_conn *conn,
                                     const char *const *ends, size_t n,
                                     pstd_frame **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints the result of a finished run; returns its status. */
+/* Prints the result of a finished run; returns its status. end: event train_end
+ * of the run, which is used if the process that had the result is gone, or has
+ * that of a later run; NULL: it was missed. */
 enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
-                                  uint64_t run,
+                                  const struct pstctl_run_name *run,
+                                  const pstctl_event *end,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the event has the field asked=0: no request has caused it, or an
  * older one, so it does not answer the newest request. */

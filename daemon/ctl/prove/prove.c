@@ -161,20 +161,18 @@ static enum pst_status report_proofs(const struct pstctl_prover *p,
             (void)json_array_append_new(rows,
                                         row_json(&ways[i], &proofs->at[i]));
         return pstctl_json_print(
-            json_pack("{s:i s:i s:i s:o s:o s:o s:o s:o}", "steps",
-                      PSTCTL_PROVE_STEPS, "ran", (int)proofs->ran, "different",
-                      (int)proofs->differ, "rows", rows, "pytorch",
-                      torch.has_results ? pstctl_json_text(torch.version)
-                                        : json_null(),
-                      "pytorch_loss",
-                      torch.has_results ? pstctl_json_real(torch.loss)
-                                        : json_null(),
-                      "pytorch_difference",
-                      torch.has_results ? pstctl_json_real(torch.worst)
-                                        : json_null(),
-                      "pytorch_zeros",
-                      torch.has_results ? json_integer(torch.zeros)
-                                        : json_null()),
+            json_pack(
+                "{s:i s:i s:i s:o s:o s:o s:o s:o}", "steps",
+                PSTCTL_PROVE_STEPS, "ran", (int)proofs->ran, "different",
+                (int)proofs->differ, "rows", rows, "pytorch",
+                torch.has_results ? pstctl_json_text(torch.version)
+                                  : json_null(),
+                "pytorch_loss",
+                torch.has_results ? pstctl_json_real(torch.loss) : json_null(),
+                "pytorch_difference",
+                torch.has_results ? pstctl_json_real(torch.worst) : json_null(),
+                "pytorch_zeros",
+                torch.has_results ? json_integer(torch.zeros) : json_null()),
             diag);
     }
     print_torch(&torch);

@@ -14,6 +14,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/job/result.h"
 #include "daemon/ctl/run/processes.h"
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
@@ -24,7 +25,7 @@
 /* The same after the result: ranks that have finished only write their last
  * lines and leave MPI, which takes long on a busy machine alone. */
 #define FINISH_MS 30000
-#define KILL_MS    2000 /* time between the request to end and SIGKILL */
+#define KILL_MS   2000 /* time between the request to end and SIGKILL */
 /* After this time, a killed process that does not end is reported. */
 #define REPORT_MS 4000
 #define LEFT_MS   4000 /* time for mpirun to end after rank 0 */
@@ -196,7 +197,10 @@ static enum pst_status handle_frames(struct pstctl_attempt *r,
         status = pstctl_follow_next(&r->follow, 0, &frame, diag);
         if (status == PST_OK)
             status = handle_frame(r, frame, diag);
-        pstd_frame_free(frame);
+        if (r->over)
+            r->end = frame;
+        else
+            pstd_frame_free(frame);
     }
     if (r->follow.other)
         return status; /* another job has the name */
@@ -364,7 +368,8 @@ static enum pst_status ask_or_read(struct pstctl_attempt *r,
     if (r->follow.conn.fd >= 0)
         status = pstctl_query(&r->follow.conn, request, reply, ret, diag);
     return status == PST_ERR_NO_DAEMON
-               ? pstctl_read_recorded(r->setup.record.text, reply, ret, diag)
+               ? pstctl_read_recorded(r->setup.record.text, r->follow.run_id,
+                                      reply, ret, diag)
                : status;
 }
 
@@ -405,6 +410,27 @@ static enum pst_status describe_stop(const struct pstctl_attempt *r,
         undone);
 }
 
+/* Prints a result; returns the status of its run. */
+static enum pst_status show_result(struct pstctl_attempt *r,
+                                   const Pst__Control__Result *result,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (r->config->json) {
+        status = pstctl_json_print(
+            pstctl_result_json(result, pstctl_start_us(), r->config), diag);
+        /* This is the only line that --quiet prints. */
+    } else if (result->status == PST_OK) {
+        struct pst_str line = {0};
+
+        pstctl_result_line(result, &line);
+        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
+        pst_str_fini(&line);
+    }
+    return status == PST_OK ? pstctl_result_status(result, diag) : status;
+}
+
 static enum pst_status report_result(struct pstctl_attempt *r,
                                      struct pst_diag *diag)
 {
@@ -420,25 +446,28 @@ static enum pst_status report_result(struct pstctl_attempt *r,
      * "not found", too. */
     r->answered = true;
     result = frame->reply->result;
-    if (r->config->json) {
-        status = pstctl_json_print(
-            pstctl_result_json(result, pstctl_start_us(), r->config), diag);
-        /* This is the only line that --quiet prints. */
-    } else if (result->status == PST_OK) {
-        struct pst_str line = {0};
-
-        pstctl_result_line(result, &line);
-        pstctl_printf(stdout, "%s\n", pst_str_text(&line));
-        pst_str_fini(&line);
-    }
-    if (status == PST_OK)
-        status = pstctl_result_status(result, diag);
+    status = show_result(r, result, diag);
     if (status == PST_OK && pstctl_is_measured(r->config, result) &&
         (r->config->svg != NULL || r->config->trace != NULL))
         status = draw_trace(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
         status = describe_stop(r, result->steps, diag);
     pstd_frame_free(frame);
+    return status;
+}
+
+/* Reports the result as far as train_end tells it: the whole result, beside the
+ * socket, was removed with the folder before this process has read it. */
+static enum pst_status report_event(struct pstctl_attempt *r,
+                                    struct pst_diag *diag)
+{
+    Pst__Control__Result result;
+    enum pst_status status;
+
+    pstctl_result_from_event(r->end->event, &result);
+    status = show_result(r, &result, diag);
+    if (status == PST_OK && (r->signals > 0 || result.stopped))
+        status = describe_stop(r, result.steps, diag);
     return status;
 }
 
@@ -488,6 +517,8 @@ static enum pst_status explain_end(struct pstctl_attempt *r,
     r->died = status == PST_ERR_PEER;
     /* Ranks end with success, but without a result, only when they are stopped:
      * here, before their run began. */
+    if (status == PST_OK && r->end != NULL)
+        return report_event(r, diag);
     if (status == PST_OK && !pstd_stays(r->config))
         return pst_diag_set(diag, stop_error(r),
                             "the job was stopped before its run began");

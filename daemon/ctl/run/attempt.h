@@ -56,6 +56,7 @@ struct pstctl_attempt {
     bool begun;      /* the job trains, serves or waits for runs */
     double begun_at; /* time at which `begun` was set */
     bool over;       /* the event train_end has been received */
+    pstd_frame *end; /* the frame of that event, owned; NULL: none */
     bool answered;   /* the result of the run has been received */
     bool spread;     /* ranks are on more than one host */
     bool no_hosts;   /* the ranks were not started: hosts were missing */

@@ -245,6 +245,8 @@ void pstctl_attempt_end(struct pstctl_attempt *r)
     pstctl_launch_fini(&r->launch);
     pstctl_follow_fini(&r->follow);
     pstctl_progress_fini(&r->progress);
+    pstd_frame_free(r->end);
+    r->end = NULL;
     r->launch = (struct pstctl_launch)PSTCTL_LAUNCH_NONE;
     r->follow = (struct pstctl_follow)PSTCTL_FOLLOW_NONE;
     r->progress =
