@@ -11,6 +11,8 @@
  * connections that have failed since the last frame. */
 #define AGAIN_MS     20
 #define MAX_FAILURES 50
+/* the same if another job has the name, whose ranks answer */
+#define FOREIGN_MS 500
 
 static void record_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
 {
@@ -58,7 +60,12 @@ static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)
 {
-    f->other = f->run_id[0] != '\0' && strcmp(f->run_id, conn->run_id) != 0;
+    const bool foreign =
+        f->run_id[0] != '\0' && strcmp(f->run_id, conn->run_id) != 0;
+
+    f->other = foreign && f->pid == 0;
+    if (foreign) /* does not ask the other job all the time */
+        f->again = pst_now() + 1e-3 * FOREIGN_MS;
     if (f->other)
         return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                             "the job %s is running already: process %llu has "
@@ -66,9 +73,10 @@ static enum pst_status check_job(struct pstctl_follow *f,
                             "end that job with `penstock stop`",
                             conn->job, (unsigned long long)conn->pid,
                             pst_str_text(&f->path));
-    if (f->pid != 0 && f->pid != conn->pid &&
-        (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0) &&
-        !is_owned(f))
+    if (foreign ||
+        (f->pid != 0 && f->pid != conn->pid &&
+         (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0) &&
+         !is_owned(f)))
         return pst_diag_set(diag, PST_E_JOB_NONE,
                             "the job has ended; process %llu, another one, "
                             "listens at %s now",

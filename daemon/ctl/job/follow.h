@@ -25,7 +25,7 @@ struct pstctl_follow {
     uint64_t next;       /* number of the next event; 0: from now on */
     uint64_t missed;     /* events that were no longer available */
     unsigned failures;   /* failed connections since the last frame */
-    bool other;          /* the socket belongs to another job */
+    bool other;          /* another job had the name from the beginning */
 };
 
 /* Takes the connection. If it is closed (fd -1) or is lost here, the first call
