@@ -55,6 +55,7 @@ void pst_guard_inherited(void)
     (void)signal(SIGCHLD, SIG_DFL);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL); // NOLINT: no other thread
+    (void)umask(umask(077) & 077);
 }
 
 void pst_guard_process(bool core_files)

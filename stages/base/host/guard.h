@@ -13,7 +13,8 @@
  * Replaces closed descriptors 0 to 2 by ones at which every read or write
  * fails: files opened later would get these numbers, and output would be
  * written into them. Restores the default action of SIGCHLD, since nobody can
- * wait for a child while it is ignored. Unblocks all signals.
+ * wait for a child while it is ignored. Unblocks all signals. Removes the owner's
+ * rights from the umask: it would make folders that the process cannot use.
  */
 void pst_guard_inherited(void);
 

@@ -10,6 +10,8 @@ bound     SIGINT is ignored, as by `&` in a script, and the client is killed
           ineffective then
 variables  PENSTOCK_* variables of options that only ranks have are set;
           programs used to wait because of them
+masked    the umask takes rights from the owner, too; runs used to be refused,
+          and to leave folders that only root can use
 closed    descriptors 0 to 2 are closed; output used to go into the next files
           that were opened
 """
@@ -24,6 +26,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
 import clients  # noqa: E402
 import job  # noqa: E402
 from patience import wait_until  # noqa: E402
+
+
+USER = 64001  # a user without special rights
 
 
 def words(*more, steps=3):
@@ -142,6 +147,30 @@ def variables(b):
         assert "3 steps" in done.stdout, done
 
 
+def masked(b):
+    folder = b.path("masked")
+    os.makedirs(folder + "/bin")
+    for end in "", "d":
+        shutil.copy(b.penstock + end, folder + "/bin")
+    who = {}
+    if os.geteuid() == 0:  # root has all rights
+        who = {"user": USER, "group": USER, "extra_groups": []}
+        os.chmod(b.folder, 0o755)
+        for top in folder, b.path("tiny.plan"):
+            for root, _, names in os.walk(top):
+                for name in ["", *names]:
+                    os.chown(os.path.join(root, name), USER, USER)
+        os.chown(b.path("data.safetensors"), USER, USER)
+    env = dict(b.env, XDG_RUNTIME_DIR=folder, TMPDIR=folder, HOME=folder)
+    for mask in 0o777, 0o377, 0o277:
+        for more in [], ["--resume"]:
+            b.ended(b.begin_as(
+                [folder + "/bin/penstock", *words(
+                    *more, "--checkpoint", f"{folder}/saved-{mask:o}",
+                    "--log-dir", f"{folder}/log-{mask:o}",
+                    steps=6 if more else 3)], env=env, umask=mask, **who))
+
+
 def close():
     for fd in range(3):
         os.close(fd)
@@ -186,6 +215,7 @@ def main():
         bound(b)
         closed(b, penstockd)
         variables(b)
+        masked(b)
     print("ok")
 
 
