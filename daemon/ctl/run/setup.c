@@ -11,6 +11,7 @@
 #include "daemon/common/control/socket.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
+#include "stages/base/alloc.h"
 #include "stages/split/convert/join.h"
 
 static bool exists(const char *socket, const char *end)
@@ -180,6 +181,59 @@ static enum pst_status check_plan(const struct pstctl_setup *s,
     return status;
 }
 
+static enum pst_status add_digest(struct pst_plan *plan, unsigned i,
+                                  struct pst_str *all, struct pst_diag *diag)
+{
+    const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
+    void *buffer = pst_alloc(PST_TAG_CLIENT, PST_MAX(bytes, (size_t)1));
+    enum pst_status status;
+    char digest[33];
+
+    if (buffer == NULL)
+        return pst_diag_nomem(diag, bytes);
+    status = pst_plan_read_param(plan, i, buffer, diag);
+    if (status == PST_OK) {
+        pst_digest(buffer, bytes, digest);
+        pst_str_addf(all, "%s %s\n", plan->params.at[i].fqn, digest);
+    }
+    pst_free(buffer);
+    return status;
+}
+
+/* Compares the start values with those of the first start. The digest of the
+ * model file does not tell of --weights and --swap; those of the plan's own
+ * files depend on the cut. */
+static enum pst_status check_values(struct pstctl_setup *s,
+                                    const struct pstd_config *config,
+                                    struct pst_plan *plan, bool again,
+                                    struct pst_diag *diag)
+{
+    struct pst_str all = {0};
+    enum pst_status status = PST_OK;
+    char digest[33];
+
+    if (config->max_restarts == 0 && !pstd_stays(config))
+        return PST_OK;
+    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++)
+        status = add_digest(plan, i, &all, diag);
+    if (status == PST_OK && all.failed)
+        status = pst_diag_nomem(diag, all.len);
+    if (status == PST_OK) {
+        pst_digest(pst_str_text(&all), all.len, digest);
+        if (!again)
+            memcpy(s->values, digest, sizeof(s->values));
+        else if (strcmp(s->values, digest) != 0)
+            status = pst_diag_set(diag, PST_E_PLAN_REPLACED,
+                                  "%s was replaced since the job began: the "
+                                  "start values that the plan would have are "
+                                  "others",
+                                  config->weights != NULL ? config->weights
+                                                          : "a file of --swap");
+    }
+    pst_str_fini(&all);
+    return status;
+}
+
 /* Makes the plan from the model or plan that the job's arguments name. again:
  * for a restart of the job. */
 static enum pst_status make_plan(struct pstctl_setup *s,
@@ -197,6 +251,9 @@ static enum pst_status make_plan(struct pstctl_setup *s,
         if (!again)
             memcpy(s->digest, digest, sizeof(s->digest));
         status = check_digest(s, config->args[0], digest, diag);
+        if (status == PST_OK && p.models.n > 0 &&
+            (config->weights != NULL || config->swap.n > 0))
+            status = check_values(s, config, p.plan, again, diag);
         if (status != PST_OK)
             pstd_plan_close(&p);
     }

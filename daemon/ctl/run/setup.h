@@ -15,6 +15,9 @@ struct pstctl_setup {
     struct pst_str made;        /* path of the plan in temp; "": none */
     /* Digest of the plan, or of the model file that it is made from. */
     char digest[33];
+    /* Digest of the start values that the plan has from other files than the
+     * model's; "": it has none. */
+    char values[33];
     struct pst_str session; /* mpirun's session folder */
     struct pst_str journal; /* path of the journal of events */
     struct pst_str job, socket;

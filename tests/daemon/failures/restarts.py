@@ -16,6 +16,7 @@ launcher  mpirun or the supervisor is killed: no process is left
 shells    other children of the supervisor's process survive
 replaced  penstockd is upgraded while a job runs
 replaced_plan  another plan is made in the folder of the job's plan
+replaced_weights  the file of --weights is replaced
 unkillable  SIGKILL does not end a process
 causes    last_exit.json and supervisor.log name the cause of each kind of end
 dump      a rank is killed while the job writes its dump
@@ -308,6 +309,32 @@ def replaced_plan(b):
     assert "own.plan was replaced since the job began" in said, said
     assert "[plan.replaced]" in said, said
     assert b.last_exit(name)["error_id"] == "plan.replaced"
+
+
+def replaced_weights(b):
+    """Checks the same of the file of --weights, if the plan has to be made
+    again because the job's temporary folder was removed."""
+    if b.transport == "mpi":
+        return
+    name = b.fresh()
+    b.call("weights", "tiny.plan", "-o", "values")
+    b.call("weights", "undisturbed", "-o", "others")
+    words = b.words(name, "--max-restarts", "3", "--log-dir", name,
+                    "--checkpoint-every", "0", "--weights", "values",
+                    steps=10 ** 9)
+    words[1] = "tiny.pt2"
+    job = b.begin(*words)
+    for n in 1, 2:
+        b.await_event(name, "train_begin", "rank-0", n=n)
+        b.await_step(name, 1)
+        for folder in glob.glob(b.path("penstock-??????")):
+            shutil.rmtree(folder)
+        if n == 2:
+            shutil.copy(b.path("others"), b.path("values"))
+        os.kill(b.pids(name)[0], signal.SIGKILL)
+    said = b.ended(job, 78).stderr
+    assert "values was replaced since the job began" in said, said
+    assert "[plan.replaced]" in said, said
 
 
 def unkillable(b):
@@ -683,7 +710,7 @@ def main():
         if b.transport == "self":
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,
-                      unkillable, replaced, replaced_plan, detach, rotated,
+                      unkillable, replaced, replaced_plan, replaced_weights, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
                       watchers, locked, cleaned], number, seed)
         status_reports(b, number)
