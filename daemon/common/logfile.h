@@ -190,7 +190,7 @@
     X(CONTINUED, "continued", "info", "step= asked=")                          \
     X(TRAIN_END, "train_end", "info",                                          \
       "run= run_id= status= stopped= step= loss= step_s= step_p99_s= tok_s= "  \
-      "bubble= id= text= again=")                                                      \
+      "bubble= id= text= again=")                                              \
     X(SERVE_BEGIN, "serve_begin", "info",                                      \
       "step= microbatches= rows= most= queue= batch_wait_ms= placement= "      \
       "planned_bytes= checkpoint=; from now on there are answers")             \
