@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Elementwise loops: a kernel for each line of loops.def. */
 #include "stages/ops/cuda/code/elements/elements.cuh"
-#include "stages/ops/cuda/code/math.cuh"
+#include "stages/ops/cuda/code/elements/functions.cuh"
 
 /* --- elements of any type ------------------------------------------------- */
 
@@ -191,59 +191,22 @@ PST_DEVICE void pst_loop_choice(const struct pst_cuda_loop &p)
     }
 }
 
-#define PST_LOOP_UNUSED(...) (void)sizeof(__VA_ARGS__)
-
-#define LOOP(name, n_args, expr)                                               \
-    struct pst_fn_##name {                                                     \
-        static const int n = n_args;                                           \
-        PST_DEVICE float at(float a, float b, float c, float s0, float s1,     \
-                            float s2)                                          \
-        {                                                                      \
-            PST_LOOP_UNUSED(a + b + c + s0 + s1 + s2);                         \
-            return (float)(expr);                                              \
-        }                                                                      \
-    };                                                                         \
-    PST_CUDA_KERNEL(pst_loop_##name, struct pst_cuda_loop)                     \
-    {                                                                          \
-        pst_loop_f32<struct pst_fn_##name>(p);                                 \
-    }
-/* `slow` is valid everywhere, and is not slow on a GPU. */
-#define GUARDED(name, n_args, expr, ok, slow) LOOP(name, n_args, slow)
-#define RANGED(name, n_args, expr, ok, slow)  LOOP(name, n_args, slow)
-#define PST_LOOP_OF(name, n_args, T, R, run, expr)                             \
-    struct pst_fn_##name {                                                     \
-        static const int n = n_args;                                           \
-        PST_DEVICE R at(T a, T b)                                              \
-        {                                                                      \
-            PST_LOOP_UNUSED(a + b);                                            \
-            return (R)(expr);                                                  \
-        }                                                                      \
-    };                                                                         \
+#define PST_LOOP_OF(name, run)                                                 \
     PST_CUDA_KERNEL(pst_loop_##name, struct pst_cuda_loop)                     \
     {                                                                          \
         run(p);                                                                \
     }
+#define LOOP(name, n_args, expr)                                               \
+    PST_LOOP_OF(name, pst_loop_f32<struct pst_fn_##name>)
+#define GUARDED(name, n_args, expr, ok, slow) LOOP(name, n_args, slow)
+#define RANGED(name, n_args, expr, ok, slow)  LOOP(name, n_args, slow)
 #define QUESTION(name, n_args, expr)                                           \
-    PST_LOOP_OF(name, n_args, float, uint8_t,                                  \
-                pst_loop_question<struct pst_fn_##name>, expr)
+    PST_LOOP_OF(name, pst_loop_question<struct pst_fn_##name>)
 #define LOGIC(name, n_args, expr)                                              \
-    PST_LOOP_OF(name, n_args, int64_t, uint8_t,                                \
-                (pst_loop_integer<struct pst_fn_##name, uint8_t>), expr)
+    PST_LOOP_OF(name, (pst_loop_integer<struct pst_fn_##name, uint8_t>))
 #define INTEGER(name, n_args, expr)                                            \
-    PST_LOOP_OF(name, n_args, int64_t, int64_t,                                \
-                (pst_loop_integer<struct pst_fn_##name, int64_t>), expr)
-#define COMPARE(name, n_args, expr)                                            \
-    PST_LOOP_OF(name, n_args, int64_t, uint8_t,                                \
-                (pst_loop_integer<struct pst_fn_##name, uint8_t>), expr)
+    PST_LOOP_OF(name, (pst_loop_integer<struct pst_fn_##name, int64_t>))
+#define COMPARE(name, n_args, expr) LOGIC(name, n_args, expr)
 #define CHOICE(name, expr)                                                     \
-    struct pst_fn_##name {                                                     \
-        PST_DEVICE float at(bool a, float b, float c)                          \
-        {                                                                      \
-            return (expr);                                                     \
-        }                                                                      \
-    };                                                                         \
-    PST_CUDA_KERNEL(pst_loop_##name, struct pst_cuda_loop)                     \
-    {                                                                          \
-        pst_loop_choice<struct pst_fn_##name>(p);                              \
-    }
+    PST_LOOP_OF(name, pst_loop_choice<struct pst_fn_##name>)
 #include "stages/ops/cpu/simd/loops.def"
