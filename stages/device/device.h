@@ -271,6 +271,10 @@ struct pst_device {
     /* Indexed by enum pst_op_order (stages/ops/core/order.h); NULL: no kernel.
      */
     const struct pst_kernels *const *kernels;
+    /* Returns true if the device's kernel of penstock.chain can have the call,
+     * of which it uses only metas and arguments, as a part. NULL: any call of a
+     * kernel with PST_K_ELEMENTWISE. */
+    bool (*joins)(const struct pst_kernel *kernel, const struct pst_call *call);
     /* The device whose kernels run calls that `kernels` does not support: the
      * launch copies their operands to the host and the results back. NULL:
      * none. */

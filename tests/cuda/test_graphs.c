@@ -127,8 +127,9 @@ struct groups {
     const char *first, *later;
 };
 
-static struct outcome run_attention(bool no_graphs, const char *optimizer,
-                                    struct groups no_decay)
+/* Runs a graph that has the input of `attention`. */
+static struct outcome run_text(const char *text, bool no_graphs, bool no_chains,
+                               const char *optimizer, struct groups no_decay)
 {
     static const char *const modules[] = {"a"};
     struct pst_exec_options options = net_options("gpipe", 1, 2, optimizer);
@@ -141,8 +142,9 @@ static struct outcome run_attention(bool no_graphs, const char *optimizer,
     options.no_graphs = no_graphs;
     options.no_decay = no_decay.first;
     options.optim.weight_decay = 0.1;
+    options.no_chains = no_chains;
     pst_diag_init(diag);
-    model_init(&job.net.model, attention, modules, PST_COUNT(modules));
+    model_init(&job.net.model, text, modules, PST_COUNT(modules));
     assert_ok(pst_split(&job.net.model, &split, &job.net.plan, diag), diag);
     job.data = net_data(&job.net);
     assert_ok(pst_transport_self.open("1", &job.transport, diag), diag);
@@ -165,6 +167,12 @@ static struct outcome run_attention(bool no_graphs, const char *optimizer,
     ret.recorded = pst_engine_recorded(job.engine, 0);
     job_fini(&job);
     return ret;
+}
+
+static struct outcome run_attention(bool no_graphs, const char *optimizer,
+                                    struct groups no_decay)
+{
+    return run_text(attention, no_graphs, false, optimizer, no_decay);
 }
 
 static void draws_by_step(void **state)
@@ -210,6 +218,50 @@ static void replays_updates(void **state)
         pst_dump_free(on.dump);
         pst_dump_free(off.dump);
     }
+}
+
+/* GPT-2's gelu, in the eight nodes that Hugging Face's models have. */
+static const char gelu[] =
+    "graph next_id=20 {\n"
+    "  input %x: f32[2, 8, 4]\n"
+    "  param %w \"a.weight\" grad: f32[4, 4]\n"
+    "  %h: f32[2, 8, 4] = aten.linear.default(%x, %w)  # a - F id=0\n"
+    "  %a: f32[2, 8, 4] = aten.mul.Scalar(%h, 0.5)  # - - F id=1\n"
+    "  %b: f32[2, 8, 4] = aten.pow.Tensor_Scalar(%h, 3.0)  # - - F id=2\n"
+    "  %c: f32[2, 8, 4] = aten.mul.Scalar(%b, 0.044715)  # - - F id=3\n"
+    "  %d: f32[2, 8, 4] = aten.add.Tensor(%h, %c)  # - - F id=4\n"
+    "  %e: f32[2, 8, 4] = aten.mul.Scalar(%d, 0.7978845608)  # - - F id=5\n"
+    "  %f: f32[2, 8, 4] = aten.tanh.default(%e)  # - - F id=6\n"
+    "  %g: f32[2, 8, 4] = aten.add.Scalar(%f, 1.0)  # - - F id=7\n"
+    "  %r: f32[2, 8, 4] = aten.mul.Tensor(%a, %g)  # - - F id=8\n"
+    "  %loss: f32[] = aten.mean.default(%r)  # - - F id=9\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+/* A chain is one kernel, in a recording as well, and has the bits of its
+ * nodes. */
+static void joins_chains(void **state)
+{
+    const struct groups all = {NULL, NULL};
+    struct outcome alone, on, off;
+
+    (void)state;
+    setenv("PST_CHAIN_BLOCK", "8", 1);
+    alone = run_text(gelu, false, true, "sgd", all);
+    on = run_text(gelu, false, false, "sgd", all);
+    off = run_text(gelu, true, false, "sgd", all);
+    unsetenv("PST_CHAIN_BLOCK");
+    assert_same(&on, &alone);
+    assert_same(&on, &off);
+    assert_int_equal(on.recorded.replayed, on.recorded.actions);
+    /* 8 nodes of the forward and 14 of the backward become two. */
+    print_message("kernels: %llu, with chains %llu\n",
+                  (unsigned long long)alone.recorded.nodes,
+                  (unsigned long long)on.recorded.nodes);
+    assert_true(on.recorded.nodes * 2 < alone.recorded.nodes);
+    pst_dump_free(alone.dump);
+    pst_dump_free(on.dump);
+    pst_dump_free(off.dump);
 }
 
 /* Work that cannot be recorded runs one by one, and the reason is named. */
@@ -258,8 +310,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_bits),   cmocka_unit_test(draws_by_step),
-        cmocka_unit_test(replays_updates),  cmocka_unit_test(names_what_fails),
-        cmocka_unit_test(reports_a_launch),
+        cmocka_unit_test(replays_updates),  cmocka_unit_test(joins_chains),
+        cmocka_unit_test(names_what_fails), cmocka_unit_test(reports_a_launch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,6 +154,7 @@ static bool can_join(const struct pst_chainer *c, const struct pst_node *node,
                      const struct pst_kernel *kernel, int64_t *ret_cols)
 {
     const struct pst_value *out = node->outs[0];
+    const struct pst_device *device = c->program->options.device;
 
     return (kernel->flags & PST_K_ELEMENTWISE) != 0 &&
            kernel->scratch == NULL && node->n_outs == 1 && out->base == NULL &&
@@ -161,7 +162,8 @@ static bool can_join(const struct pst_chainer *c, const struct pst_node *node,
            !reads_lists(node) && pst_meta_is_contiguous(&out->meta) &&
            pst_meta_numel(&out->meta) >= 2 * c->block &&
            pst_list_of(c->program, node) != PST_LIST_P &&
-           operands_fit(c, call, ret_cols) && !is_taken(c, out);
+           operands_fit(c, call, ret_cols) && !is_taken(c, out) &&
+           (device->joins == NULL || device->joins(kernel, call));
 }
 
 /* Sets items[at], and *hard to the number of other kernels so far. */

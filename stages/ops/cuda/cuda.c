@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "stages/device/cuda/cublaslt.h"
+#include "stages/ops/cuda/elements/chain.h"
 #include "stages/ops/cuda/elements/copies.h"
 #include "stages/ops/cuda/elements/loops.h"
 #include "stages/ops/cuda/fallback.h"
@@ -112,6 +113,7 @@ const struct pst_device pst_device_cuda = {
     .fetch = pst_cuda_fetch,
     .time = pst_cuda_time,
     .kernels = pst_cuda_kernels,
+    .joins = pst_cuda_chain_joins,
     .fallback = &pst_device_cpu,
     .products = pst_cublaslt_text,
     .check_tf32 = pst_cublaslt_check_tf32,

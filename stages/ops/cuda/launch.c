@@ -52,13 +52,24 @@ void pst_cuda_launch_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
         launch_blocks(c, fn, x, 1, threads, bytes, params);
 }
 
+static int64_t blocks_of(const struct pst_cuda_context *c, int64_t n)
+{
+    const int64_t blocks = (n + PST_CUDA_BLOCK - 1) / PST_CUDA_BLOCK;
+
+    return PST_MIN(blocks, (int64_t)c->sms * BLOCKS_PER_SM);
+}
+
 void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
                        int64_t n, const void *params)
 {
-    const int64_t blocks = (n + PST_CUDA_BLOCK - 1) / PST_CUDA_BLOCK;
-    const int64_t most = (int64_t)c->sms * BLOCKS_PER_SM;
+    pst_cuda_launch(c, fn, blocks_of(c, n), 1, params);
+}
 
-    pst_cuda_launch(c, fn, PST_MIN(blocks, most), 1, params);
+void pst_cuda_launch_n_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
+                              int64_t n, unsigned bytes, const void *params)
+{
+    pst_cuda_launch_shared(c, fn, blocks_of(c, n), PST_CUDA_BLOCK, bytes,
+                           params);
 }
 
 void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,

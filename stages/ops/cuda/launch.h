@@ -28,6 +28,9 @@ void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
 void pst_cuda_launch_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
                             int64_t x, unsigned threads, unsigned bytes,
                             const void *params);
+/* Does what pst_cuda_launch_n does, with shared memory. */
+void pst_cuda_launch_n_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
+                              int64_t n, unsigned bytes, const void *params);
 
 /* Enqueues a block for each of `rows` rows of n elements, or a warp if n is
  * small (code/team.cuh). */

@@ -5,7 +5,9 @@
  * Chains of elementwise nodes (penstock.chain), which only the compiler makes
  * (stages/compile/chains/): the kernel of every node runs on a block of all
  * operands before the next block begins, so that values between the nodes stay
- * in the cache. The bits are those of the nodes.
+ * in the cache. Other devices have kernels of their own, for which the sizes of
+ * blocks mean nothing (stages/ops/cuda/elements/chain.c). The bits are those of
+ * the nodes.
  *
  * A chain is constant and lives in the arena of its program.
  */

@@ -5,7 +5,6 @@
 
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/cpu/simd/loops.h"
-#include "stages/ops/pointwise/pointwise.h"
 
 static const struct {
     pst_loop_fn loop;
@@ -47,7 +46,7 @@ static bool find_loop(pst_loop_fn loop, enum pst_cuda_fn *ret)
     return false;
 }
 
-static float number_of(const struct pst_pw_use *use, unsigned k)
+float pst_cuda_loop_number(const struct pst_pw_use *use, unsigned k)
 {
     const float x = (float)pst_pw_number(use->arg[k]);
     uint16_t bits;
@@ -66,7 +65,7 @@ static bool set_operand(const struct pst_pw_use *use, unsigned k,
     const struct pst_operand *x = use->x[k];
 
     if (x == NULL) {
-        p->number[k] = number_of(use, k);
+        p->number[k] = pst_cuda_loop_number(use, k);
         p->whole[k] = use->as[k] == PST_BOOL ? pst_pw_number(use->arg[k]) != 0.0
                                              : pst_pw_integer(use->arg[k]);
         return true;
