@@ -160,6 +160,7 @@ static bool replay_updates(struct pst_rank *r)
     if (moved)
         pst_recording_forget(&step->update, &r->device->mem);
     pst_recording_run(&step->update, step, &r->device->mem, apply_recorded, r);
+    pst_signs_count_progress(&r->signs); /* all of a replay are one piece */
     return true;
 }
 
@@ -169,7 +170,6 @@ static void update_params(struct pst_rank *r)
     if (!replay_updates(r))
         pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
                          r->agreement.decision->norms, NULL, &r->signs);
-    pst_signs_count_progress(&r->signs);
     r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
     (void)pst_timing_pause(&r->step.optim, r->device);
