@@ -348,10 +348,11 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
-/* True if `fill` itself measures how long it takes. */
+/* True if `fill` itself measures how long it takes. A rank that gets its inputs
+ * from rank 0 has no data. */
 static bool measures_itself(const struct pst_source *source)
 {
-    return source->fill == pst_data_fill;
+    return source->fill == pst_data_fill && source->ctx != NULL;
 }
 
 /* Returns the seconds in `fill` in this step. */
