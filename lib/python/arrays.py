@@ -65,17 +65,36 @@ def _withdraw(capsule, at):
     ctypes.CDLL(None).free(_P(at))
 
 
+def _resolve(array, name, in_place):
+    """Returns a tensor of PyTorch without its negative or conjugate bit, which
+    DLPack does not have: values of a tensor with one, such as c.conj().imag,
+    are not those in its memory. That is a copy, so in_place refuses it."""
+    for bit, word in ("neg", "negative"), ("conj", "conjugate"):
+        if not callable(getattr(array, f"resolve_{bit}", None)) or \
+                not getattr(array, f"is_{bit}", bool)():
+            continue
+        if in_place:
+            raise Error(-5, "library.tensor", f"the array for '{name}' has "
+                        f"PyTorch's {word} bit, and the call uses its "
+                        "memory in place", f"Give its resolve_{bit}(), a copy "
+                        "without that bit.")
+        array = getattr(array, f"resolve_{bit}")()
+    return array
+
+
 class _Array:
     """A DLTensor of a caller's array; close() releases the array. info: name
     and shape that are wanted; without a shape, any is right. readonly: None, or
-    why the array must not be written."""
+    why the array must not be written. shares: the call uses its memory as that
+    of other arrays, too."""
 
-    def __init__(self, array, info, writes):
+    def __init__(self, array, info, writes, shares=False):
         self.held, self.buffer, self.tensor = None, None, _Tensor()
         self.readonly = None
         if array is None:
             self.pointer = None
             return
+        array = _resolve(array, info.name, writes or shares)
         if isinstance(array, Tensor):
             self.readonly = "is read-only" if array.readonly else None
             self.tensor, self.held = array._describe(), array

@@ -32,12 +32,12 @@ class Program(_Closes):
         flags = (ctypes.c_uint64 * len(rows))()
         for i, (row, (name, array)) in enumerate(zip(rows, operands.items())):
             if id(array) not in arrays:
-                arrays[id(array)] = _Array(array, _any(name), False)
+                arrays[id(array)] = _Array(array, _any(name), False, True)
             one = self._arrays[name] = arrays[id(array)]
             row.name, row.tensor = _text(name), one.pointer
             flags[i] = bool(one.readonly)
             if name in (storages or {}):
-                whole = _Array(storages[name], _any(name), False)
+                whole = _Array(storages[name], _any(name), False, True)
                 t, one.held = whole.tensor, (one.held, whole)
                 row.storage = t.data + t.offset
                 row.storage_bytes = t.dtype.bits // 8 * math.prod(

@@ -470,6 +470,57 @@ def two_folders(penstock, path, given, folder):
         late.save(high)
 
 
+class Lazy:
+    """Stands in for a tensor of PyTorch with the negative or conjugate bit:
+    DLPack shows its memory, whose values are not the tensor's."""
+
+    def __init__(self, bit, memory, values):
+        self.memory, self.values = memory, values
+        setattr(self, f"is_{bit}", lambda: True)
+        setattr(self, f"resolve_{bit}", lambda: self.values)
+        # A tensor has both.
+        other = "conj" if bit == "neg" else "neg"
+        setattr(self, f"is_{other}", lambda: False)
+        setattr(self, f"resolve_{other}", lambda: self)
+
+    def __buffer__(self, flags):
+        return memoryview(self.memory)
+
+    def __dlpack__(self, **options):
+        return self.memory.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+def lazy_bits(penstock, session):
+    """Tensors of PyTorch are read as the values that they are; calls that use
+    their memory refuse them by name."""
+    name, n = "weight", 60
+    info = session._named(name)
+    right = array.array("f", [3] * n)
+    for bit, word in ("neg", "negative"), ("conj", "conjugate"):
+        lazy = Lazy(bit, penstock.Tensor("float32", info.shape), right)
+        session.set(name, lazy)
+        found = array.array("f", [0] * n)
+        session.get(name, out=found)
+        assert found == right, (bit, found[:3])
+        with penstock.Program({
+                "tensors": {"a": {}}, "args": ["a"], "returns": [],
+                "ops": [{"op": "aten.zero_", "args": ["%a"]}]}) as program:
+            for call, words, options, array_name in (
+                    (session.get, [name], {"out": lazy}, name),
+                    (program.call, [{"a": lazy}], {}, "a"),
+                    (program.call, [{"a": right}], {"storages": {"a": lazy}},
+                     "a")):
+                error = fails(penstock.Error, call, *words, **options)
+                assert error.id == "library.tensor" and error.remedy == \
+                    f"Give its resolve_{bit}(), a copy without that bit.", error
+                assert f"'{array_name}' has PyTorch's {word} bit" in \
+                    error.text, error.text
+        assert right == array.array("f", [3] * n)
+
+
 def refusals(penstock, model, session, given):
     given = list(given.values())
     fails(TypeError, session.train_step, *given[:3])
@@ -546,6 +597,7 @@ def main():
         goes_back(penstock, path, given, folder)
         two_folders(penstock, path, given, folder)
         nul(penstock, session, path, folder)
+        lazy_bits(penstock, session)
         refusals(penstock, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)
