@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/steps/back.h"
 #include "daemon/exec/eval/evaluation.h"
 #include "stages/base/str.h"
 
@@ -126,9 +127,8 @@ enum pst_status pstd_best_set_aside(struct pstd_session *s, uint64_t above,
     struct pst_str dir = {0};
     enum pst_status status = make_path(s, PSTD_BEST_FOLDER, &dir, diag);
 
-    if (status == PST_OK && access(dir.text, F_OK) == 0 &&
-        !pst_checkpoint_is_owned(dir.text))
-        status = pst_checkpoint_set_aside(dir.text, above, &former, diag);
+    if (status == PST_OK)
+        status = pstd_back_best(dir.text, above, &former, diag);
     if (status == PST_OK)
         pstd_session_emit_moved(s, dir.text, &former);
     pst_str_fini(&dir);
@@ -150,22 +150,6 @@ static enum pst_status remove_all(const struct pstd_session *s,
     return unlink(path) == 0 || errno == ENOENT
                ? PST_OK
                : pst_diag_errno(diag, errno, "cannot remove %s", path);
-}
-
-static enum pst_status remove_after(const char *path, uint64_t step,
-                                    struct pst_diag *diag)
-{
-    struct pstd_evals past = {0};
-    struct pst_str of = {0};
-    enum pst_status status = pstd_evals_read(path, &past, &of, diag);
-    const size_t before = past.n;
-
-    pstd_evals_drop_after(&past, step);
-    if (status == PST_OK && past.n < before)
-        status = pstd_evals_write(path, &past, pst_str_text(&of), diag);
-    pstd_evals_fini(&past);
-    pst_str_fini(&of);
-    return status;
 }
 
 /* Sets *ret if the evaluations in the folder are not in this run's past.
@@ -212,7 +196,7 @@ enum pst_status pstd_best_clean(struct pstd_session *s, struct pst_diag *diag)
     if (status == PST_OK && anew)
         status = remove_all(s, path.text, diag);
     else if (status == PST_OK && step > 0)
-        status = remove_after(path.text, step, diag);
+        status = pstd_back_evals(path.text, step, diag);
     pst_str_fini(&path);
     return status == PST_OK && (anew || step > 0)
                ? pstd_best_set_aside(s, step, diag)
