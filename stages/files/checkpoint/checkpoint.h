@@ -79,6 +79,8 @@ struct pst_checkpoint_info {
     double loss_scale;
     uint64_t good, overflows;
     struct pst_data_place place; /* position in the data of the next step */
+    /* Digest of the manifest that was read, which identifies the save. */
+    char digest[33];
 };
 
 /* Creates the directories and a writer for the rank's shard. The caller frees
@@ -210,6 +212,7 @@ struct pst_checkpoint_row {
     char text[PST_DIAG_TEXT]; /* why the checkpoint is not good, or a remark */
     char model_digest[33];    /* "" if unknown */
     char identity[33]; /* digest of the model's computation; "" if unknown */
+    char digest[33];   /* digest of the manifest; "" if unknown */
     uint64_t course;   /* number of the run's course; 0: first or unknown */
     bool pinned;
 };

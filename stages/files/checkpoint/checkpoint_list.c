@@ -33,6 +33,7 @@ static void fill_row(struct pst_checkpoint_row *row,
         memcpy(row->model_digest, ckpt->info.model_digest,
                sizeof(row->model_digest));
         memcpy(row->identity, ckpt->info.identity, sizeof(row->identity));
+        memcpy(row->digest, ckpt->info.digest, sizeof(row->digest));
         for (unsigned i = 0; i < ckpt->n_shards; i++)
             row->bytes += pst_safetensors_file(ckpt->shards[i])->size;
         return;

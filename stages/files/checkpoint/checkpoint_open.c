@@ -307,8 +307,11 @@ static enum pst_status open_listed(const struct pst_checkpoint_query *query,
         report_skipped(query, steps.at[i], &why);
     }
     if (status == PST_OK && n == 0)
-        status = pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
-                              "no checkpoint in %s", query->dir);
+        status = pst_diag_set(
+            diag, PST_E_CHECKPOINT_NONE, "no checkpoint in %s%s", query->dir,
+            left ? " is in the past of the run, which has gone back to an "
+                   "earlier step since then"
+                 : "");
     else if (status == PST_OK)
         status = pst_diag_set(
             diag, PST_E_CHECKPOINT_ALL_BAD,

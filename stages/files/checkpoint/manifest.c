@@ -180,6 +180,7 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     if (strcmp(want, have) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "is damaged: digest %s, it says %s", have, want);
+    memcpy(m->info.digest, have, sizeof(m->info.digest));
     if (!get_u64(root, "step", &m->info.step))
         return report_bad_key(diag, "step");
     if (!get_u64(root, "data_position", &position) || position != m->info.step)
