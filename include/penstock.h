@@ -471,25 +471,29 @@ int penstock_set(penstock_session *session, const char *name,
  * finished steps, and the options of the run that was loaded, so that a resume
  * of it keeps the values of `penstock set`. The position in the data of that
  * run is kept until the session makes a step; after that it is unknown, which
- * the resume reports. The folder is made if it is
- * missing, and belongs to the session from then on. A folder with checkpoints
- * of another run is refused, unless it is the one that penstock_load has read
- * last, and so is one in which another program has made later checkpoints
- * since, also in the run's second folder (--checkpoint-fallback), or if that
- * one cannot be read. If the session has gone back with penstock_load, its own
- * later checkpoints are moved into a folder former-N of that folder, and a
- * message says so. {"keep", "N"}: number of checkpoints that stay in the
+ * the resume reports. The folder is made if it is missing, and belongs to the
+ * session from then on. A folder with checkpoints of another run is refused
+ * (checkpoint.other-run), unless it is the one that penstock_load has read
+ * last. So is one that another program has changed since the session loaded or
+ * saved there: it has made checkpoints, has replaced one, also of the current
+ * step, or has gone back (--resume=STEP); or if the run's second folder
+ * (--checkpoint-fallback) has a later checkpoint, or cannot be read. Nothing is
+ * written or removed then. If the session has gone back with penstock_load, its
+ * own later checkpoints are moved into a folder former-N of that folder, those
+ * in best/ into best/former-N, and a message says so; evaluations of later
+ * steps are forgotten. {"keep", "N"}: number of checkpoints that stay in the
  * folder. */
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
- * library or of a job, with any cut and number of ranks. A message says if the
- * run's second folder, which is not read, has or may have a later one, and if
- * averages of {"ema", ...} are dropped because this session keeps none. If the
- * run has changed its model (`penstock swap`, `freeze`, `attr`), the session
- * goes on with the changed one, like a resume, and a message says so: it is
- * planned and allocated beside the old one, as for penstock_swap, and
- * penstock_session_describe describes it.
+ * library or of a job, with any cut and number of ranks. It skips those that
+ * are not in the past of the run any more (--resume=STEP), like a resume, and
+ * says so. A message says if the run's second folder, which is not read, has or
+ * may have a later one, and if averages of {"ema", ...} are dropped because
+ * this session keeps none. If the run has changed its model (`penstock swap`,
+ * `freeze`, `attr`), the session goes on with the changed one, like a resume,
+ * and a message says so: it is planned and allocated beside the old one, as for
+ * penstock_swap, and penstock_session_describe describes it.
  * *ret_step (may be NULL): the number of steps finished in it; the session
  * continues with the next one. After an error nothing has changed, except if a
  * file cannot be read half-way: then the session can only be freed

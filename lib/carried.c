@@ -23,10 +23,14 @@ struct found {
 /* Reads which plan the checkpoint has; any problem of it has been or will be
  * reported by the load. step: PST_CHECKPOINT_LATEST looks for the one that is
  * loaded, reading every byte. Rank 0. */
-static struct found find_plan(const char *folder, uint64_t step)
+static struct found find_plan(const char *folder, uint64_t step,
+                              const struct pst_checkpoint_lineage *lineage)
 {
-    const struct pst_checkpoint_query query = {
-        .dir = folder, .step = step, .verify = step == PST_CHECKPOINT_LATEST};
+    const struct pst_checkpoint_query query = {.dir = folder,
+                                               .step = step,
+                                               .lineage = lineage,
+                                               .verify = step ==
+                                                         PST_CHECKPOINT_LATEST};
     const struct pst_safetensors_entry *base;
     struct pst_checkpoint *ckpt;
     struct found found = {0};
@@ -111,6 +115,7 @@ static enum pst_status open_plan(penstock_session *s, const char *folder,
 }
 
 enum pst_status pstl_carried_open(penstock_session *s, const char *folder,
+                                  const struct pst_checkpoint_lineage *lineage,
                                   struct penstock_session *ret_next,
                                   struct pstl_changed **ret_changed,
                                   struct pst_diag *diag)
@@ -124,7 +129,7 @@ enum pst_status pstl_carried_open(penstock_session *s, const char *folder,
 
     *ret_changed = NULL;
     if (pstl_is_first(s) && refused.error == PST_E_CHECKPOINT_OTHER_MODEL)
-        found = find_plan(folder, PST_CHECKPOINT_LATEST);
+        found = find_plan(folder, PST_CHECKPOINT_LATEST, lineage);
     status = share(s, &found, diag);
     if (status != PST_OK)
         return status;
@@ -169,7 +174,7 @@ enum pst_status pstl_carried_keep(penstock_session *s, const char *folder,
     if (s->changed != NULL)
         return PST_OK;
     if (pstl_is_first(s))
-        found = find_plan(folder, step);
+        found = find_plan(folder, step, NULL);
     status = share(s, &found, diag);
     if (status != PST_OK)
         return status;

@@ -5,176 +5,23 @@
 
 #include "daemon/common/setting.h"
 #include "lib/object.h"
+#include "lib/saves/claim.h"
 #include "stages/base/alloc.h"
-#include "stages/base/host/fs.h"
 #include "stages/files/checkpoint/owner.h"
 #include "stages/files/checkpoint/pair.h"
 
 #define TAG PST_TAG_CLIENT
 
-static void release_folder(penstock_session *s)
-{
-    pst_checkpoint_release(s->owner);
-    pst_free(s->folder);
-    s->owner = NULL;
-    s->folder = NULL;
-}
-
 void pstl_checkpoint_fini(penstock_session *s)
 {
-    release_folder(s);
-    for (size_t i = 0; i < s->seen.n; i++)
-        pst_free(s->seen.at[i].path);
-    pst_vec_fini(&s->seen);
+    pstl_claim_release(s);
+    pstl_folders_fini(&s->folders);
 }
 
-/* Records that the session knows the folder's checkpoints up to a step. Rank
- * 0. */
-static enum pst_status record_seen(penstock_session *s, const char *folder,
-                                   uint64_t step, struct pst_diag *diag)
-{
-    struct pstl_seen_folder seen = {.newest = step};
-
-    for (size_t i = 0; i < s->seen.n; i++)
-        if (pst_path_is_same(s->seen.at[i].path, folder)) {
-            s->seen.at[i].newest = PST_MAX(s->seen.at[i].newest, step);
-            return PST_OK;
-        }
-    seen.path = pst_strdup(TAG, folder);
-    if (seen.path != NULL && pst_vec_push(TAG, &s->seen, seen))
-        return PST_OK;
-    pst_free(seen.path);
-    return pst_diag_nomem(diag, strlen(folder));
-}
-
-/* Returns the latest step that the session knows in the folder; 0: none. */
-static uint64_t find_seen(const penstock_session *s, const char *folder)
-{
-    for (size_t i = 0; i < s->seen.n; i++)
-        if (pst_path_is_same(s->seen.at[i].path, folder))
-            return s->seen.at[i].newest;
-    return 0;
-}
-
-/* Takes ownership of the folder for this session. Rank 0. */
-static enum pst_status claim_folder(penstock_session *s, const char *folder,
+/* Refuses a save that cannot be made; makes its folder the session's. */
+static enum pst_status prepare_save(penstock_session *s, const char *folder,
                                     struct pst_diag *diag)
 {
-    const struct pst_plan *plan = s->model->opened.plan;
-    struct pst_checkpoint_claim claim = {.dir = folder,
-                                         .model_digest = plan->model_digest,
-                                         .identity = plan->identity,
-                                         .run = s->run,
-                                         .make = true};
-    struct pst_checkpoint_former former = {0};
-    struct pst_checkpoint_run whose = {0};
-    enum pst_status status;
-
-    release_folder(s);
-    if (s->run[0] == '\0')
-        pst_checkpoint_name_run(s->run);
-    status = pst_checkpoint_read_run(folder, &whose, diag);
-    if (status == PST_OK) {
-        claim.resume = strcmp(whose.name, s->run) == 0;
-        claim.fallback = claim.resume ? whose.fallback : NULL;
-        status = pst_checkpoint_acquire(&claim, &s->owner, &former, diag);
-        if (status != PST_OK && diag->error == PST_E_CHECKPOINT_OTHER_RUN)
-            status =
-                pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
-                             "the folder %.500s has checkpoints of another "
-                             "run: go on from the newest one with "
-                             "penstock_load, or save to another folder",
-                             folder);
-    }
-    pst_free(whose.fallback);
-    if (status != PST_OK)
-        return status;
-    s->folder = pst_strdup(TAG, folder);
-    if (s->folder == NULL)
-        return pst_diag_nomem(diag, strlen(folder));
-    return PST_OK;
-}
-
-/* Sets *ret to the latest step that has a checkpoint in the folder; 0: none. */
-static enum pst_status find_newest_step(const char *folder, uint64_t *ret,
-                                        struct pst_diag *diag)
-{
-    struct pst_checkpoint_rows rows = {0};
-    const enum pst_status status =
-        pst_checkpoint_table(folder, false, &rows, diag);
-
-    *ret = rows.n > 0 ? rows.at[0].step : 0;
-    pst_vec_fini(&rows);
-    return status;
-}
-
-/* Moves checkpoints after the current step into folder/former-N: the session
- * has gone back from them with penstock_load, and otherwise they would stay the
- * newest. Refuses if another program has made them. */
-static enum pst_status set_later_aside(penstock_session *s, const char *folder,
-                                       struct pst_diag *diag)
-{
-    struct pst_checkpoint_former former = {0};
-    struct pst_str text = {0};
-    uint64_t newest;
-    enum pst_status status = find_newest_step(folder, &newest, diag);
-
-    if (status != PST_OK)
-        return status;
-    if (newest > find_seen(s, folder))
-        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
-                            "the folder %.500s has a checkpoint of step %llu, "
-                            "which another program has made: go on from it "
-                            "with penstock_load, or save to another folder",
-                            folder, (unsigned long long)newest);
-    if (newest > s->step)
-        status = pst_checkpoint_set_aside(folder, s->step, &former, diag);
-    if (status != PST_OK || former.n == 0)
-        return status;
-    pst_str_addf(&text,
-                 "the run has gone back to step %llu: %u later checkpoints, up "
-                 "to step %llu, are now in %s/%s",
-                 (unsigned long long)s->step, former.n,
-                 (unsigned long long)former.step, folder, former.folder);
-    pstl_send_note(&s->messages, pst_str_text(&text));
-    pst_str_fini(&text);
-    return PST_OK;
-}
-
-/* Refuses if the second folder of the run in `folder` has a checkpoint after
- * the current step: a resume of the run would go on from that one, and drop the
- * steps of this session. */
-static enum pst_status refuse_later_second(const penstock_session *s,
-                                           const char *folder,
-                                           struct pst_diag *diag)
-{
-    struct pst_checkpoint_second second = {0};
-    enum pst_status status = pst_checkpoint_read_second(folder, &second, diag);
-
-    if (status == PST_OK && second.dir != NULL && second.step > s->step)
-        status =
-            pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
-                         "the second folder of the run in %.500s, %.500s, "
-                         "has a checkpoint of step %llu: go on from it "
-                         "with penstock_load, or save to another folder",
-                         folder, second.dir, (unsigned long long)second.step);
-    else if (status == PST_OK && (second.gone || second.unread))
-        status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
-                              "the second folder of the run in %.500s, %.500s, "
-                              "cannot be read, and may have a later "
-                              "checkpoint: bring it back, or save to another "
-                              "folder",
-                              folder, second.dir);
-    pst_free(second.dir);
-    return status;
-}
-
-/* Takes ownership of the folder, or checks that the session still has it. */
-static enum pst_status ensure_claim(penstock_session *s, const char *folder,
-                                    struct pst_diag *diag)
-{
-    enum pst_status status;
-
     if (s->is_half)
         return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
                             "penstock_forward_backward has begun a step: call "
@@ -182,18 +29,7 @@ static enum pst_status ensure_claim(penstock_session *s, const char *folder,
     if (folder == NULL || *folder == '\0')
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the folder is NULL or empty");
-    if (!pstl_is_first(s))
-        return PST_OK;
-    if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
-        status = claim_folder(s, folder, diag);
-    else if ((status = pst_checkpoint_check_owner(s->owner, diag)) == PST_OK)
-        status = pst_checkpoint_restore_owner(s->owner, diag);
-    if (status == PST_OK)
-        status = refuse_later_second(s, folder, diag);
-    if (status == PST_OK)
-        status = set_later_aside(s, folder, diag);
-    /* Makes the folder's entry now, so that nothing fails after the save. */
-    return status == PST_OK ? record_seen(s, folder, 0, diag) : status;
+    return pstl_is_first(s) ? pstl_claim_ensure(s, folder, diag) : PST_OK;
 }
 
 /* The rows of steps that the session has made are the caller's: after them the
@@ -273,13 +109,13 @@ int penstock_save(penstock_session *session, const char *folder,
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    note.course = session->course;
     note.changes = session->changes;
     status = make_options(session, &options, &diag);
     note.options = pst_str_text(&options);
     note_place(session, &note);
     if (status == PST_OK)
-        status = ensure_claim(session, folder, &diag);
+        status = prepare_save(session, folder, &diag);
+    note.course = session->course;
     status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         status = pst_transport_agree(
@@ -288,7 +124,7 @@ int penstock_save(penstock_session *session, const char *folder,
                             (unsigned)session->config.keep, &note, &diag),
             &diag);
     if (status == PST_OK && pstl_is_first(session))
-        status = record_seen(session, folder, session->step, &diag);
+        pstl_claim_record(session, folder);
     if (status == PST_OK && bad[0] != '\0') {
         struct pst_str text = {0};
 
@@ -316,6 +152,7 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
  * and others are not. */
 static enum pst_status load_into(penstock_session *s, struct pst_engine *engine,
                                  const char *folder,
+                                 const struct pst_checkpoint_lineage *lineage,
                                  struct pst_checkpoint_info *ret,
                                  struct pst_diag *diag)
 {
@@ -326,6 +163,7 @@ static enum pst_status load_into(penstock_session *s, struct pst_engine *engine,
                                            .step = PST_CHECKPOINT_LATEST,
                                            .begun = &begun,
                                            .differs = &differs,
+                                           .lineage = lineage,
                                            .skipped = report_skipped,
                                            .ctx = &s->messages};
     enum pst_status status = pst_engine_load(engine, &choice, ret, NULL, diag);
@@ -344,18 +182,19 @@ static enum pst_status load_into(penstock_session *s, struct pst_engine *engine,
 
 /* COLLECTIVE. Loads a checkpoint whose run has changed the model, after it was
  * refused; nothing has changed if that fails. */
-static enum pst_status load_changed(penstock_session *s, const char *folder,
-                                    struct pst_checkpoint_info *ret,
-                                    struct pst_diag *diag)
+static enum pst_status load_changed(
+    penstock_session *s, const char *folder,
+    const struct pst_checkpoint_lineage *lineage,
+    struct pst_checkpoint_info *ret, struct pst_diag *diag)
 {
     struct penstock_session next;
     struct pstl_changed *changed;
     enum pst_status status =
-        pstl_carried_open(s, folder, &next, &changed, diag);
+        pstl_carried_open(s, folder, lineage, &next, &changed, diag);
 
     if (status != PST_OK)
         return status;
-    status = load_into(s, next.engine, folder, ret, diag);
+    status = load_into(s, next.engine, folder, lineage, ret, diag);
     if (status == PST_OK) {
         pstl_changed_install(s, &next, changed);
         pstl_send_note(&s->messages,
@@ -370,50 +209,71 @@ static enum pst_status load_changed(penstock_session *s, const char *folder,
     return status;
 }
 
-/* COLLECTIVE. Loads the newest checkpoint of the folder. */
-static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
-                                       struct pst_checkpoint_info *ret,
-                                       struct pst_diag *diag)
+/* COLLECTIVE. Loads the newest checkpoint of the folder of which the run has
+ * not left the course. */
+static enum pst_status load_checkpoint(
+    penstock_session *s, const char *folder,
+    const struct pst_checkpoint_rewinds *rewinds,
+    struct pst_checkpoint_info *ret, struct pst_diag *diag)
 {
-    enum pst_status status = load_into(s, s->engine, folder, ret, diag);
+    const struct pst_checkpoint_lineage lineage = {.newest = UINT64_MAX,
+                                                   .rewinds = *rewinds};
+    enum pst_status status =
+        load_into(s, s->engine, folder, &lineage, ret, diag);
 
     if (status != PST_OK)
-        return s->failed ? status : load_changed(s, folder, ret, diag);
+        return s->failed ? status
+                         : load_changed(s, folder, &lineage, ret, diag);
     return pstl_carried_keep(s, folder, ret->step, diag);
 }
 
 /* Takes over the run of a loaded checkpoint, for later saves, and tells the
- * caller of its second folder. Rank 0. */
-static enum pst_status adopt_run(penstock_session *s, const char *folder,
-                                 const struct pst_checkpoint_info *info,
-                                 struct pst_diag *diag)
+ * caller of its second folder. known: what was in the folder before the load.
+ * Rank 0. */
+static void adopt_run(penstock_session *s, const char *folder,
+                      const struct pst_checkpoint_info *info,
+                      struct pstl_folder *known)
 {
+    const uint64_t course = pst_checkpoint_course(&known->rewinds);
     struct pst_checkpoint_run whose = {0};
     struct pst_str text = {0};
-    uint64_t newest = info->step;
-    enum pst_status status;
 
     memcpy(s->run_options, info->options, sizeof(info->options));
-    if (find_newest_step(folder, &newest, NULL) != PST_OK)
-        newest = info->step;
-    status = record_seen(s, folder, newest, diag);
+    pstl_folder_add(known, info->step, info->digest);
+    pstl_folders_put(&s->folders, known);
     /* Later saves to that folder continue its run. */
     if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
         whose.name[0] != '\0') {
+        /* The folder in use is not that of this run. */
+        if (strcmp(s->run, whose.name) != 0)
+            pstl_claim_release(s);
         memcpy(s->run, whose.name, sizeof(s->run));
-        s->course = PST_MAX(s->course, whose.course);
+        s->course = PST_MAX(s->course, course);
     }
     pst_free(whose.fallback);
     if (pst_checkpoint_describe_second(folder, info, true, &text))
         pstl_send_note(&s->messages, pst_str_text(&text));
     pst_str_fini(&text);
-    return status;
+}
+
+/* Reads what is in the folder before a load; if it cannot be read, the load
+ * says so, or nothing in it is known. Rank 0. */
+static enum pst_status look_before_load(penstock_session *s, const char *folder,
+                                        struct pstl_folder *ret,
+                                        struct pst_diag *diag)
+{
+    enum pst_status status = pstl_folders_reserve(&s->folders, diag);
+
+    if (status == PST_OK)
+        status = pstl_folder_read(folder, ret, diag);
+    return status == PST_ERR_NOMEM ? status : PST_OK;
 }
 
 int penstock_load(penstock_session *session, const char *folder,
                   uint64_t *ret_step, struct penstock_error *error)
 {
     struct pst_checkpoint_info info;
+    struct pstl_folder known = {0};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -423,12 +283,12 @@ int penstock_load(penstock_session *session, const char *folder,
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
                               "the folder is NULL or empty");
     else if (pstl_is_first(session))
-        status = record_seen(session, folder, 0, &diag);
+        status = look_before_load(session, folder, &known, &diag);
     status = pst_transport_agree(session->transport, status, &diag);
     if (status == PST_OK)
         session->has_grads = session->is_half = false;
     if (status == PST_OK)
-        status = load_checkpoint(session, folder, &info, &diag);
+        status = load_checkpoint(session, folder, &known.rewinds, &info, &diag);
     if (status == PST_OK) {
         session->step = info.step;
         session->changes = info.changes;
@@ -439,6 +299,7 @@ int penstock_load(penstock_session *session, const char *folder,
             *ret_step = info.step;
     }
     if (status == PST_OK && pstl_is_first(session))
-        status = adopt_run(session, folder, &info, &diag);
+        adopt_run(session, folder, &info, &known);
+    pstl_folder_fini(&known);
     return pstl_session_release(session, status, &diag, error);
 }

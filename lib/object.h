@@ -9,6 +9,7 @@
 #include "daemon/common/model/changed.h"
 #include "daemon/common/model/open.h"
 #include "include/penstock.h"
+#include "lib/saves/folders.h"
 #include "lib/tensor.h"
 #include "stages/base/vec.h"
 #include "stages/run/exec.h"
@@ -68,14 +69,6 @@ struct pstl_copies {
     atomic_uint_fast64_t written;        /* to the caller's memory */
 };
 
-/* Latest step among the checkpoints in a folder that the session has saved, or
- * has found there when it loaded one. */
-struct pstl_seen_folder {
-    char *path; /* owned */
-    uint64_t newest;
-};
-struct pstl_seen_folders PST_VEC(struct pstl_seen_folder);
-
 struct penstock_session {
     atomic_flag busy;
     penstock_model *model;
@@ -102,7 +95,7 @@ struct penstock_session {
     /* Rank 0: recorded in checkpoints; of the loaded one: what `penstock set`
      * has set in its run stays set. */
     char run_options[PST_CHECKPOINT_OPTIONS];
-    struct pstl_seen_folders seen; /* rank 0: folders of checkpoints */
+    struct pstl_folders folders; /* rank 0: what it knows of checkpoints */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */
     bool *reads;                          /* per input: this process reads it */
@@ -240,10 +233,12 @@ enum pst_status pstl_changed_check(const penstock_session *session,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* carried.c: COLLECTIVE. After pst_engine_load has refused the newest
- * checkpoint of the folder: if that has the plan of a run that changed its
- * model, makes an engine of that plan, and sets *ret_next and *ret_changed to
- * what pstl_changed_install takes; NULL: it has none, and diag stays. */
+ * checkpoint of the folder (lineage: of which it chose it): if that has the
+ * plan of a run that changed its model, makes an engine of that plan, and sets
+ * *ret_next and *ret_changed to what pstl_changed_install takes; NULL: it has
+ * none, and diag stays. */
 enum pst_status pstl_carried_open(penstock_session *session, const char *folder,
+                                  const struct pst_checkpoint_lineage *lineage,
                                   struct penstock_session *ret_next,
                                   struct pstl_changed **ret_changed,
                                   struct pst_diag *diag) PST_MUST_CHECK;
