@@ -120,7 +120,7 @@ static enum pst_status set_later_aside(penstock_session *s, const char *folder,
 
 /* Refuses the folder if another program has changed it since this session has
  * loaded or saved there; otherwise moves away what is not in the session's
- * past, and makes room for what is known after the save. */
+ * past, and reserves memory for what is known after the save. */
 static enum pst_status prepare_folder(penstock_session *s, const char *folder,
                                       struct pst_diag *diag)
 {

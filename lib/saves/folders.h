@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_LIB_SAVES_FOLDERS_H
 #define PENSTOCK_LIB_SAVES_FOLDERS_H
 /*
- * What a session knows of the checkpoint folders that it has loaded from or
- * saved to: each checkpoint there, and how far the run had gone back. Before it
- * writes or removes anything in a folder, it compares that with what is there,
- * while it owns the folder: another program may have trained on, gone back, or
- * saved the same step since. Rank 0; one thread at a time.
+ * A session keeps, for each checkpoint folder that it has loaded from or saved
+ * to, which checkpoints there were, and how far the run had gone back. Before
+ * it writes or removes anything in a folder, it compares that with what is
+ * there, while it owns the folder: another program may have trained on, gone
+ * back, or saved the same step since. Rank 0; one thread at a time.
  */
 #include "stages/base/vec.h"
 #include "stages/files/checkpoint/checkpoint.h"
@@ -35,7 +35,7 @@ void pstl_folder_fini(struct pstl_folder *folder);
 /* Returns the newest step in the past of the run; 0: none. */
 uint64_t pstl_folder_newest(const struct pstl_folder *folder);
 /* Adds a checkpoint, or replaces what is known of that step.
- * pstl_folder_read has room for one. */
+ * pstl_folder_read has space for one. */
 void pstl_folder_add(struct pstl_folder *folder, uint64_t step,
                      const char *digest);
 /* Refuses the folder as it is `now` if another program has changed it: it has
@@ -46,7 +46,7 @@ enum pst_status pstl_folder_check(const struct pstl_folder *now,
                                   uint64_t step,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Makes room for one more folder, so that pstl_folders_put cannot fail. */
+/* Reserves memory for one more folder, so that pstl_folders_put cannot fail. */
 enum pst_status pstl_folders_reserve(struct pstl_folders *folders,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Takes *folder, which becomes empty, in place of what was known of it. */

@@ -89,7 +89,7 @@ def steps(b, *folder):
 
 
 def goes_back(b):
-    """A job goes back behind a session, with and without a later save."""
+    """A job goes back while a session is open, with and without a later save."""
     for name, end, saved in ("trained", 3, [2, 3]), ("idle", 2, [2]):
         run(b, name, 6)
         with Session() as s:
