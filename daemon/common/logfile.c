@@ -303,39 +303,61 @@ enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
     return status == PST_OK ? check_unlocked(dir, "rank-0", diag) : status;
 }
 
-enum pst_status pstd_logfile_claim(const char *dir, int *ret,
+void pstd_logfile_release(const char *dir, struct pstd_log_claim *claim,
+                          bool begun)
+{
+    struct pst_str path = {0};
+
+    if (claim->fd < 0)
+        return;
+    pst_str_addf(&path, "%s/" CLAIM, dir);
+    if (!begun && !path.failed) {
+        (void)unlink(path.text); /* ours while it is locked */
+        if (claim->made)
+            (void)rmdir(dir); /* stays if it is not empty */
+    }
+    pst_str_fini(&path);
+    (void)close(claim->fd);
+    claim->fd = -1;
+}
+
+enum pst_status pstd_logfile_claim(const char *dir, struct pstd_log_claim *ret,
                                    struct pst_diag *diag)
 {
     struct pst_str path = {0};
     struct pst_diag ignored;
+    struct pstd_log_claim claim = {-1, access(dir, F_OK) != 0};
+    struct stat st;
     enum pst_status status = pstd_logfile_check(dir, diag);
-    int fd = -1;
 
-    *ret = -1;
+    *ret = (struct pstd_log_claim){.fd = -1};
     if (status != PST_OK)
         return status;
     /* If a file cannot be made here, ranks say so, or have the folder on
      * another host. */
     pst_str_addf(&path, "%s/" CLAIM, dir);
     if (pst_mkdirs(dir, 0750, &ignored) == PST_OK && !path.failed)
-        fd = open(path.text,
-                  O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW |
-                      O_NONBLOCK,
-                  0640);
+        claim.fd = open(path.text,
+                        O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW |
+                            O_NONBLOCK,
+                        0640);
     pst_str_fini(&path);
-    if (fd >= 0 && is_locked(fd, LOCK_EX))
-        status = pst_diag_set(diag, PST_E_JOB_LOG_IN_USE,
-                              "the log folder %s belongs to another job that "
-                              "is being started: stop that job, or choose "
-                              "another --log-dir",
-                              dir);
+    /* Without a name it is that of a job which was refused meanwhile. */
+    if (claim.fd >= 0 && (is_locked(claim.fd, LOCK_EX) ||
+                          fstat(claim.fd, &st) != 0 || st.st_nlink == 0)) {
+        (void)close(claim.fd);
+        return pst_diag_set(diag, PST_E_JOB_LOG_IN_USE,
+                            "the log folder %s belongs to another job that is "
+                            "being started: stop that job, or choose another "
+                            "--log-dir",
+                            dir);
+    }
     /* A job may have begun, and given up its claim, since the first check. */
-    else
-        status = pstd_logfile_check(dir, diag);
+    status = pstd_logfile_check(dir, diag);
     if (status == PST_OK)
-        *ret = fd;
-    else if (fd >= 0)
-        (void)close(fd);
+        *ret = claim;
+    else
+        pstd_logfile_release(dir, &claim, true);
     return status;
 }
 

@@ -317,12 +317,20 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
  * nothing. PST_ERR_CONFIG: a running job uses it. */
 enum pst_status pstd_logfile_check(const char *dir,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Claim of a log folder by a job that is being started. */
+struct pstd_log_claim {
+    int fd;    /* locks DIR/job.lock; -1: no claim */
+    bool made; /* the folder was created for it */
+};
 /* Checks the same, and locks DIR/job.lock, so that of two jobs that are started
- * at once only one gets the folder: both find no log in use. *ret: close it
- * when the job has begun, whose logs are locked then; -1 if the folder cannot
- * be made or written here. */
-enum pst_status pstd_logfile_claim(const char *dir, int *ret,
+ * at once only one gets the folder: both find no log in use. There is no claim
+ * if the folder cannot be made or written here. */
+enum pst_status pstd_logfile_claim(const char *dir, struct pstd_log_claim *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Ends the claim. begun: the job has begun, and its logs are locked; else the
+ * lock's file is removed, and the folder if it was made for it. */
+void pstd_logfile_release(const char *dir, struct pstd_log_claim *claim,
+                          bool begun);
 /* Reopens the file after a rename by logrotate; keeps the old file on
  * failure. */
 enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,

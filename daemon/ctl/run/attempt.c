@@ -133,9 +133,7 @@ static void record_begin(struct pstctl_attempt *r)
 {
     struct pst_diag none;
 
-    if (r->log_claim >= 0)
-        (void)close(r->log_claim);
-    r->log_claim = -1;
+    pstd_logfile_release(r->config->log_dir, &r->log_claim, true);
     r->begun = true;
     r->begun_at = pst_now();
     if (r->begun_fd != NULL && *r->begun_fd >= 0) {

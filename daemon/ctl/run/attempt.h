@@ -6,6 +6,7 @@
  * that started them. A supervised job has several starts in succession. One
  * thread.
  */
+#include "daemon/common/logfile.h"
 #include "daemon/common/past.h"
 #include "daemon/ctl/hosts/hosts.h"
 #include "daemon/ctl/job/follow.h"
@@ -25,11 +26,10 @@ struct pstctl_attempt {
     unsigned ranks;
     char job[PSTD_PAST_JOB + 1]; /* prefix of the run ids of all starts */
     int signal_fd;
-    int *begun_fd;      /* pipe to the process that waits for the begin; NULL:
-                           none */
-    int log_claim;      /* lock of the log folder until the job has begun, or -1
-                           (pstd_logfile_claim) */
-    bool supervised;    /* the job does not outlive this process */
+    int *begun_fd; /* pipe to the process that waits for the begin; NULL:
+                      none */
+    struct pstd_log_claim log_claim; /* until the job has begun */
+    bool supervised;                 /* the job does not outlive this process */
     unsigned signals;   /* number of received signals that end the job */
     int signal;         /* the first such signal */
     uint64_t signal_ms; /* time of the newest such signal */

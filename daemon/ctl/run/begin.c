@@ -89,7 +89,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
                                     struct pst_diag *diag)
 {
     int *const begun_fd = r->begun_fd;
-    const int log_claim = r->log_claim;
+    const struct pstd_log_claim log_claim = r->log_claim;
     enum pst_status status;
     char key[33];
 
@@ -272,6 +272,5 @@ void pstctl_attempt_fini(struct pstctl_attempt *r)
         (void)close(r->signal_fd);
     if (r->kept_run >= 0)
         (void)close(r->kept_run);
-    if (r->log_claim >= 0)
-        (void)close(r->log_claim);
+    pstd_logfile_release(r->config->log_dir, &r->log_claim, false);
 }

@@ -147,7 +147,8 @@ static enum pst_status run_alone(struct job *job, unsigned ranks,
 static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                struct pst_diag *diag)
 {
-    struct job job = {.attempt = {.begun_fd = begun_fd, .log_claim = -1}};
+    struct job job = {
+        .attempt = {.begun_fd = begun_fd, .log_claim = {.fd = -1}}};
     struct pstctl_supervisor s = {
         .config = config,
         .starter = {run_once, clear_start, wait_to_restart, &job},

@@ -144,20 +144,21 @@ static void is_claimed_by_one_job(void **state)
     char dir[] = "/tmp/pst-log-XXXXXX", path[64];
     struct pstd_logfile log;
     struct pst_diag diag;
-    int first, second;
+    struct pstd_log_claim first, second;
 
     (void)state;
     assert_non_null(mkdtemp(dir));
     assert_ok(pstd_logfile_claim(dir, &first, &diag), &diag);
     assert_int_equal(pstd_logfile_claim(dir, &second, &diag), PST_ERR_CONFIG);
     assert_int_equal(diag.error, PST_E_JOB_LOG_IN_USE);
-    assert_int_equal(second, -1);
+    assert_int_equal(second.fd, -1);
+    assert_false(first.made);
     assert_ok(pstd_logfile_open(&log, dir, "rank-0", &diag), &diag);
-    assert_int_equal(close(first), 0);
+    pstd_logfile_release(dir, &first, true);
     assert_int_equal(pstd_logfile_claim(dir, &second, &diag), PST_ERR_CONFIG);
     pstd_logfile_close(&log);
     assert_ok(pstd_logfile_claim(dir, &first, &diag), &diag);
-    assert_int_equal(close(first), 0);
+    pstd_logfile_release(dir, &first, true);
     for (int i = 0; i < 2; i++) {
         (void)snprintf(path, sizeof(path), "%s/%s", dir,
                        i == 0 ? "job.lock" : "rank-0.log");
@@ -166,7 +167,12 @@ static void is_claimed_by_one_job(void **state)
     assert_int_equal(rmdir(dir), 0);
     /* A folder that cannot be made here may be one of another host. */
     assert_ok(pstd_logfile_claim("/dev/null/log", &first, &diag), &diag);
-    assert_int_equal(first, -1);
+    assert_int_equal(first.fd, -1);
+    /* A job that is refused leaves no folder that it has made. */
+    assert_ok(pstd_logfile_claim(dir, &first, &diag), &diag);
+    assert_true(first.made);
+    pstd_logfile_release(dir, &first, false);
+    assert_int_equal(rmdir(dir), -1);
 }
 
 static void reopens_after_rename(void **state)
