@@ -154,7 +154,7 @@ sanitizers() {
       -Wno-maybe-uninitialized -Wno-restrict" -Dcuda=disabled \
     -Db_sanitize=address,undefined -Db_lundef=false
   ASAN_OPTIONS=handle_sigill=1 timed "tests with ASan and UBSan" meson_tests "$root/build-asan" \
-    "tests with ASan and UBSan" --num-processes $(($(nproc) + 2)) \
+    "tests with ASan and UBSan" --num-processes $(($(nproc) + 1)) \
     --suite unit --no-suite waiting --no-suite plain --no-suite unsanitized
   only=tests-of-threads timed "building with TSan" need_build \
     "$root/build-tsan" -Dbuildtype=debug -Doptimization=1 -Dc_args=-g1 \
@@ -307,7 +307,7 @@ fi
 # Many of these tests wait, so there are more processes than processors.
 # shellcheck disable=SC2046
 timed "tests" meson_tests "$root/build" "tests" \
-  --num-processes $(($(nproc) + 3)) \
+  --num-processes $(($(nproc) + 2)) \
   $([ "$mode" = --quick ] || echo --no-suite sanitized)
 
 if [ "$mode" != --quick ]; then
