@@ -70,8 +70,10 @@ def _resolve(array, name, in_place):
     DLPack does not have: values of a tensor with one, such as c.conj().imag,
     are not those in its memory. That is a copy, so in_place refuses it."""
     for bit, word in ("neg", "negative"), ("conj", "conjugate"):
-        if not callable(getattr(array, f"resolve_{bit}", None)) or \
-                not getattr(array, f"is_{bit}", bool)():
+        # Asks the class: a view of this library looks up other names in its
+        # memory, which may be a GPU's.
+        if not hasattr(type(array), f"resolve_{bit}") or \
+                not getattr(array, f"is_{bit}")():
             continue
         if in_place:
             raise Error(-5, "library.tensor", f"the array for '{name}' has "

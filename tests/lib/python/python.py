@@ -475,13 +475,19 @@ class Lazy:
     DLPack shows its memory, whose values are not the tensor's."""
 
     def __init__(self, bit, memory, values):
-        self.memory, self.values = memory, values
-        setattr(self, f"is_{bit}", lambda: True)
-        setattr(self, f"resolve_{bit}", lambda: self.values)
-        # A tensor has both.
-        other = "conj" if bit == "neg" else "neg"
-        setattr(self, f"is_{other}", lambda: False)
-        setattr(self, f"resolve_{other}", lambda: self)
+        self.bit, self.memory, self.values = bit, memory, values
+
+    def is_neg(self):
+        return self.bit == "neg"
+
+    def is_conj(self):
+        return self.bit == "conj"
+
+    def resolve_neg(self):
+        return self.values if self.is_neg() else self
+
+    def resolve_conj(self):
+        return self.values if self.is_conj() else self
 
     def __buffer__(self, flags):
         return memoryview(self.memory)
