@@ -45,6 +45,7 @@ MAIN = [
     Part("gpt-25m", 60, "speed.small", True, ("models", "llama-model")),
     Part("gpt2-124m", 110, "speed.gpt2", True, ("models",)),
     Part("graphs", 70, "graphs.graphs", False, ("models",)),
+    Part("chains", 60, "graphs.chains", True, ()),
     Part("ipc", 60, "graphs.ipc", False, ("models",)),
     Part("several", 60, "graphs.several", False, ("models",)),
     Part("products", 60, "speed.products", True, ()),

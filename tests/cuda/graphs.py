@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares for gpu.py: steps replayed as CUDA graphs with steps whose kernels
-are launched one by one, ranks on several GPUs with ranks on one, and processes with
-CUDA IPC with processes without it."""
+are launched one by one, steps with and without chains, ranks on several GPUs with
+ranks on one, and processes with CUDA IPC with processes without it."""
 import os
 import re
 import shutil
@@ -77,6 +77,39 @@ def graphs(job):
         job.row(f"{name}: runs with the same bits, graphs on and off",
                 f"{same} of {len(results)}", wanted=f"{len(results)}",
                 failed=same < len(results))
+
+
+def chains(job):
+    """Adds rows for a GPT-2 whose gelu is eight operators, with chains of
+    elementwise operators and without."""
+    import nets
+    name = "gelu-new"
+    nets.prepare(job, name)
+    net, path = nets.find(job, name), f"{job.work}/{name}"
+    theirs = nets.Trainer(job, name)
+    if job.tiny:  # joins small tensors, too
+        job.env["PST_CHAIN_BLOCK"] = "4"
+    for mode in [], speed.AUTOCAST:
+        times, dumps, kernels = {"on": [], "off": []}, [], {}
+        for _ in range(ROUNDS):
+            for key, more in ("off", ["--no-chains"]), ("on", []):
+                said, dump, lines = run(
+                    job, f"{path}.pt2", f"{path}.safetensors", 1, net.m,
+                    "--stages", 1, *mode, *more)
+                times[key].append(said["step_s"])
+                dumps.append(dump)
+                kernels[key] = total(lines, "kernels")
+        a, b = speed.median(times["on"]), speed.median(times["off"])
+        same = sum(x == dumps[0] for x in dumps)
+        row = f"{name} {'bf16' if mode else 'f32'}: step with chains"
+        torch_s = None if mode else speed.median(theirs.times(STEPS))
+        job.row(f"{row}, without: {speed.ms(b)}", speed.ms(a),
+                speed.ms(torch_s) if torch_s else "", f"{a / b:.3f}",
+                "" if job.tiny else "at most 1.00",
+                f"{kernels['on']:.0f} kernels, not {kernels['off']:.0f}; "
+                f"{same} of {len(dumps)} runs have the same bits",
+                failed=same < len(dumps) or kernels["on"] >= kernels["off"])
+    job.env.pop("PST_CHAIN_BLOCK", None)
 
 
 def ipc(job):

@@ -2,6 +2,7 @@
 """Defines the models whose steps scripts/gpu.sh measures, in full and tiny
 size: their export, their data, and the same steps in PyTorch."""
 import collections
+import math
 import os
 import time
 
@@ -17,10 +18,20 @@ Net = collections.namedtuple("Net", "make vocab rows length m")
 LR = 1e-4
 
 
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
+def gelu_new(x):
+    """The same function in eight operators, as Hugging Face's GPT-2 has it."""
+    return 0.5 * x * (1.0 + torch.tanh(
+        math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, act):
         super().__init__()
-        self.heads = heads
+        self.heads, self.act = heads, act
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
@@ -34,16 +45,17 @@ class Block(nn.Module):
                 2, 0, 3, 1, 4).unbind(0)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(y.transpose(1, 2).reshape(rows, length, width))
-        return x + self.down(F.gelu(self.up(self.ln_2(x)),
-                                    approximate="tanh"))
+        return x + self.down(self.act(self.up(self.ln_2(x))))
 
 
 class Gpt(nn.Module):
-    def __init__(self, vocab, length, width, heads, layers, tied=False):
+    def __init__(self, vocab, length, width, heads, layers, tied=False,
+                 act=gelu):
         super().__init__()
         self.wte = nn.Embedding(vocab, width)
         self.wpe = nn.Embedding(length, width)
-        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.h = nn.ModuleList(Block(width, heads, act)
+                               for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocab, bias=False)
         if tied:
@@ -126,12 +138,15 @@ FULL = {
                       1024, 8),
     "gpt2-tied": Net(lambda: Gpt(50304, 1024, 768, 12, 12, tied=True), 50304,
                      64, 1024, 1),
+    "gelu-new": Net(lambda: Gpt(512, 1024, 768, 12, 4, act=gelu_new), 512, 4,
+                    1024, 4),
 }
 TINY = {
     "gpt-25m": Net(lambda: Gpt(32, 8, 16, 2, 2), 32, 2, 8, 2),
     "gpt2-124m": Net(lambda: Gpt(48, 8, 16, 2, 4), 48, 2, 8, 2),
     "llama-374m": Net(lambda: Llama(32, 8, 16, 2, 24, 2), 32, 2, 8, 2),
     "gpt2-tied": Net(lambda: Gpt(32, 8, 16, 2, 2, tied=True), 32, 4, 8, 1),
+    "gelu-new": Net(lambda: Gpt(32, 8, 16, 2, 2, act=gelu_new), 32, 2, 8, 2),
 }
 
 
