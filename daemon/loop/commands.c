@@ -81,7 +81,7 @@ static void reset_state(struct pstd_daemon *d, const struct pstd_config *config,
 
 /* Begins a run. Checks the options here, so that the reply has the errors, then
  * passes them as text to the exec thread; every rank parses them. again: id of
- * the unfinished run that goes on with its options; NULL: a new run. */
+ * the unfinished run that is continued, with its options; NULL: a new run. */
 static enum pst_status begin_run(struct pstd_daemon *d,
                                  const struct pst_str *options,
                                  const char *again, struct pst_diag *diag)

@@ -34,8 +34,8 @@ enum pst_cuda_chain_fn {
 #undef CHOICE
 };
 
-/* Where the elements of a tensor are; all four elements of a thread are in one
- * row where cols is a multiple of 4. */
+/* Addresses of the elements of a tensor. If cols is a multiple of 4, the four
+ * elements of a thread are in one row. */
 enum pst_cuda_chain_how {
     PST_CUDA_CHAIN_ONE,      /* one element for all */
     PST_CUDA_CHAIN_STEP,     /* element i: at i * col */
@@ -52,7 +52,7 @@ struct pst_cuda_chain_tensor {
     uint8_t type, how; /* enum pst_cuda_type, enum pst_cuda_chain_how */
 };
 
-/* Where a part reads an operand. */
+/* Source of an operand of a part. */
 enum pst_cuda_chain_from {
     PST_CUDA_CHAIN_NUMBER,
     PST_CUDA_CHAIN_LAST, /* the result of the part before */
@@ -66,12 +66,12 @@ struct pst_cuda_chain_part {
     float number[3]; /* operands that are numbers */
     float s[3];
     uint8_t fn;                /* enum pst_cuda_chain_fn */
-    uint8_t from[3], index[3]; /* where operand k is */
+    uint8_t from[3], index[3]; /* source of operand k; its place there */
     /* Operand k is rounded to the type `rounds` first if bit k of `rounded` is
      * set. */
     uint8_t rounds, rounded;
-    uint8_t type;         /* of the result, which is rounded to it */
-    uint8_t slot, tensor; /* where the result is stored */
+    uint8_t type;         /* the result is rounded to this type */
+    uint8_t slot, tensor; /* destinations of the result */
 };
 
 /* A chain (stages/ops/pointwise/chain.h) of numel elements. */
