@@ -57,16 +57,8 @@ static void adds(void **state)
 
 static int setup(void **state)
 {
-    struct pst_diag diag;
-
     (void)state;
-    pst_diag_init(&diag);
-    if (pst_registry_init(&diag) != PST_OK)
-        return -1;
-    return pst_device_open(&pst_device_cuda, 0, 1 << 20, &device, &diag) ==
-                   PST_OK
-               ? 0
-               : -1;
+    return on_device_open(&device, 1 << 20);
 }
 
 static int teardown(void **state)

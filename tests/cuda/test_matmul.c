@@ -576,17 +576,8 @@ static void refuses_bf16(void **state)
 
 static int setup(void **state)
 {
-    struct pst_diag diag;
-
     (void)state;
-    pst_diag_init(&diag);
-    if (pst_registry_init(&diag) != PST_OK ||
-        pst_device_open(&pst_device_cuda, 0, (size_t)64 << 20, &device,
-                        &diag) != PST_OK) {
-        (void)fprintf(stderr, "%s\n", diag.text);
-        return -1;
-    }
-    return 0;
+    return on_device_open(&device, (size_t)64 << 20);
 }
 
 static int teardown(void **state)

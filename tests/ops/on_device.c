@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/ops/on_device.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "stages/ops/cuda/cuda.h"
 #include "tests/test.h"
 
 #define MOST  1200
 #define ALIGN 256
+
+int on_device_open(struct pst_device_memory *ret, size_t size)
+{
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (pst_registry_init(&diag) == PST_OK &&
+        pst_device_open(&pst_device_cuda, 0, size, ret, &diag) == PST_OK)
+        return 0;
+    (void)fprintf(stderr, "%s\n", diag.text);
+    return -1;
+}
 
 struct placed {
     const struct on_device_block *blocks;

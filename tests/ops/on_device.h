@@ -10,6 +10,10 @@ struct on_device_block {
     size_t size;
 };
 
+/* Opens the device "cuda" with a memory of `size` bytes, after the registry.
+ * Returns 0, or -1 with the reason on stderr. */
+int on_device_open(struct pst_device_memory *ret, size_t size);
+
 /* Copies the blocks to the device, runs the kernel with the operands, scratch
  * and fault there, and copies the blocks back. Every address of the call is
  * inside one of them. Fails the test if the device does. */

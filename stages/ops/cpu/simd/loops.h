@@ -26,14 +26,6 @@ typedef void (*pst_loop_fn)(int64_t n, const void *const *x, unsigned fixed,
 #define COMPARE(name, n, expr)           PST_LOOP_DECL(name)
 #define CHOICE(name, expr)               PST_LOOP_DECL(name)
 #include "stages/ops/cpu/simd/loops.def"
-#undef LOOP
-#undef GUARDED
-#undef RANGED
-#undef QUESTION
-#undef LOGIC
-#undef INTEGER
-#undef COMPARE
-#undef CHOICE
 
 /* Defines a loop of one operand as static pst_loop_simple_NAME_SUFFIX(n, x,
  * y). */

@@ -31,14 +31,6 @@ static const struct {
 #define COMPARE(name, n, expr)
 #define CHOICE(name, expr) ROW(name)
 #include "stages/ops/cpu/simd/loops.def"
-#undef LOOP
-#undef GUARDED
-#undef RANGED
-#undef QUESTION
-#undef LOGIC
-#undef INTEGER
-#undef COMPARE
-#undef CHOICE
 #undef ROW
 };
 

@@ -20,14 +20,6 @@ static const struct {
 #define COMPARE(name, n, expr)           ROW(name)
 #define CHOICE(name, expr)               ROW(name)
 #include "stages/ops/cpu/simd/loops.def"
-#undef LOOP
-#undef GUARDED
-#undef RANGED
-#undef QUESTION
-#undef LOGIC
-#undef INTEGER
-#undef COMPARE
-#undef CHOICE
 #undef ROW
 };
 

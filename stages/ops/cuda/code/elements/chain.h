@@ -24,14 +24,6 @@ enum pst_cuda_chain_fn {
 #define COMPARE(name, n, expr)
 #define CHOICE(name, expr) PST_CUDA_CHAIN_##name,
 #include "stages/ops/cpu/simd/loops.def"
-#undef LOOP
-#undef GUARDED
-#undef RANGED
-#undef QUESTION
-#undef LOGIC
-#undef INTEGER
-#undef COMPARE
-#undef CHOICE
 };
 
 /* Addresses of the elements of a tensor. If cols is a multiple of 4, the four

@@ -48,14 +48,6 @@
         }                                                                      \
     };
 #include "stages/ops/cpu/simd/loops.def"
-#undef LOOP
-#undef GUARDED
-#undef RANGED
 #undef PST_FUNCTION_OF
-#undef QUESTION
-#undef LOGIC
-#undef INTEGER
-#undef COMPARE
-#undef CHOICE
 
 #endif
