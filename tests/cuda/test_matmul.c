@@ -112,14 +112,22 @@ static void compare(const struct example *e, const struct tensor *t,
                     const struct tensor *was, double tolerance)
 {
     double worst = 0.0, most = 0.0;
+    double *const row = require_memory(malloc((size_t)e->k * sizeof(double)));
+    double *const b =
+        require_memory(malloc((size_t)(e->k * e->n) * sizeof(double)));
 
-    for (int64_t i = 0; i < e->batch; i++)
-        for (int64_t r = 0; r < e->m; r++)
+    for (int64_t i = 0; i < e->batch; i++) {
+        for (int64_t s = 0; s < e->n; s++)
+            for (int64_t k = 0; k < e->k; k++)
+                b[s * e->k + k] = load(&t[2], i, k, s);
+        for (int64_t r = 0; r < e->m; r++) {
+            for (int64_t k = 0; k < e->k; k++)
+                row[k] = load(&t[1], i, r, k);
             for (int64_t s = 0; s < e->n; s++) {
                 double sum = 0.0;
 
                 for (int64_t k = 0; k < e->k; k++)
-                    sum += load(&t[1], i, r, k) * load(&t[2], i, k, s);
+                    sum += row[k] * b[s * e->k + k];
                 sum *= e->alpha;
                 if (e->beta != 0.0)
                     sum += e->beta * load(&t[0], i, r, s);
@@ -129,6 +137,10 @@ static void compare(const struct example *e, const struct tensor *t,
                 worst = fabs(sum) <= worst ? worst : fabs(sum); /* NaN stays */
                 most = fmax(most, fabs(load(&t[3], i, r, s)));
             }
+        }
+    }
+    free(row);
+    free(b);
     if (!(worst <= tolerance * most))
         fail_msg("%lld x (%lld, %lld, %lld), layouts %d %d %d: %g of %g",
                  (long long)e->batch, (long long)e->m, (long long)e->n,
