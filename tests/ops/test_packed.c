@@ -44,19 +44,19 @@ static struct reference *expect(const struct pst_gemm *g, const float *a,
     assert_non_null(ret);
     for (int64_t i = 0; i < g->m; i++)
         for (int64_t j = 0; j < g->n; j++) {
-            struct reference *r = &ret[i * g->n + j];
+            const float *const x = g->ta ? a + i : a + i * g->lda;
+            const float *const y = g->tb ? b + j * g->ldb : b + j;
+            const int64_t dx = g->ta ? g->lda : 1, dy = g->tb ? 1 : g->ldb;
+            double want = g->beta * (double)c[i * g->ldc + j], size = 1;
 
-            *r = (struct reference){.want = g->beta * (double)c[i * g->ldc + j],
-                                    .size = 1};
             for (int64_t p = 0; p < g->k; p++) {
-                const double y =
-                    g->alpha *
-                    (double)(g->ta ? a[p * g->lda + i] : a[i * g->lda + p]) *
-                    (double)(g->tb ? b[j * g->ldb + p] : b[p * g->ldb + j]);
+                const double z =
+                    g->alpha * (double)x[p * dx] * (double)y[p * dy];
 
-                r->want += y;
-                r->size += fabs(y);
+                want += z;
+                size += fabs(z);
             }
+            ret[i * g->n + j] = (struct reference){want, size};
         }
     return ret;
 }
