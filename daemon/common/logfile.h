@@ -150,6 +150,9 @@
     X(RANK_SILENT, "rank_silent", "warn",                                      \
       "run= step= of_rank= seconds= step_s=; this rank heard nothing from it " \
       "for so long in that step, and then did")                                \
+    X(DATA_WRITTEN, "data_written", "warn",                                    \
+      "run= step= text=; a program has written to a data file since this "     \
+      "rank opened it")                                                        \
     X(LOSS_SPIKE, "loss_spike", "warn",                                        \
       "run= step= loss= mean= deviations=; far above the losses before")       \
     X(ATTR, "attr", "info",                                                    \

@@ -266,6 +266,7 @@ static void print_warning(const pstctl_event *event)
                       "%lld\n",
                       text, (long long)pstctl_integer(event, "to"));
     else if (strcmp(event->name, "resume_changed") == 0 ||
+             strcmp(event->name, "data_written") == 0 ||
              strcmp(event->name, "checkpoint_doubt") == 0 ||
              strcmp(event->name, "checkpoint_replaced") == 0 ||
              strcmp(event->name, "doubt") == 0 ||
@@ -433,6 +434,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "checkpoint_replaced") == 0 ||
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
+               strcmp(event->name, "data_written") == 0 ||
                strcmp(event->name, "doubt") == 0 ||
                strcmp(event->name, "run_delayed") == 0 ||
                strcmp(event->name, "hosted") == 0 ||

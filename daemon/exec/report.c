@@ -142,6 +142,26 @@ void pstd_report_overflow(struct pstd_session *s, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+void pstd_report_written(struct pstd_session *s)
+{
+    const char *path = s->data != NULL ? pst_data_take_written(s->data) : NULL;
+    struct pst_str text = {0};
+    struct pstd_note note;
+
+    if (path == NULL)
+        return;
+    pst_str_addf(&text,
+                 "a program has written to %s while this run reads it: "
+                 "from about step %llu on it may get other data than before",
+                 path, (unsigned long long)s->step);
+    pstd_note_init(&note, PSTD_EVENT_DATA_WRITTEN);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "text", pst_str_text(&text));
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+    pst_str_fini(&text);
+}
+
 void pstd_report_partial(struct pstd_session *s, uint64_t step,
                          const char *text)
 {

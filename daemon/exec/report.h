@@ -29,6 +29,8 @@ void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
 void pstd_report_overflow(struct pstd_session *s, uint64_t step,
                           const struct pst_step_result *r);
 /* Reports an update that kept elements whose new values would not be finite. */
+/* Reports that a data file has been written to, once in a run. */
+void pstd_report_written(struct pstd_session *s);
 void pstd_report_partial(struct pstd_session *s, uint64_t step,
                          const char *text);
 

@@ -421,6 +421,7 @@ static enum pst_status make_step(struct pstd_session *s, unsigned asked,
         pstd_interval_step(&s->interval, end - start, s->saving.is_open);
         pstd_health_step(s, end - start);
         pstd_session_check_flights(s);
+        pstd_report_written(s);
     }
     if (status != PST_OK)
         pstd_report_newest(s);

@@ -157,6 +157,11 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
 /* Returns the seconds that all calls of pst_data_fill have taken. */
 double pst_data_seconds(const struct pst_data *data);
 
+/* Returns the path of the first file to which a program has written since it
+ * was opened, as seen by the reads so far; then, and if there is none, NULL.
+ * What was read may be other data than before. */
+const char *pst_data_take_written(struct pst_data *data);
+
 /* Row counts for pst_data_read. */
 struct pst_data_extent {
     uint64_t rows; /* rows of the file, in its first tensor that has rows */
@@ -170,8 +175,8 @@ struct pst_data_extent pst_data_extent(const struct pst_data *data);
  * extent; if `whole` is set, n equals `each`, and first is a multiple of it.
  * The tail microbatches of a step must have as many rows as the others.
  */
-enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
-                              uint64_t n, unsigned input, void *dst,
+enum pst_status pst_data_read(struct pst_data *data, uint64_t first, uint64_t n,
+                              unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

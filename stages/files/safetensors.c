@@ -268,14 +268,14 @@ static enum pst_status read_header(struct pst_safetensors *st,
                             length, size);
     st->data_at = sizeof(length) + length;
     st->data_size = size - st->data_at;
-    text = pst_alloc(PST_TAG_ARCHIVE, (size_t)length + 1);
+    text = pst_alloc(PST_TAG_ARCHIVE, (size_t)st->data_at + 1);
     if (!text)
-        return pst_diag_nomem(diag, (size_t)length + 1);
-    status =
-        pst_file_read_at(&st->file, sizeof(length), text, (size_t)length, diag);
-    text[length] = '\0';
+        return pst_diag_nomem(diag, (size_t)st->data_at + 1);
+    status = pst_file_read_at(&st->file, 0, text, (size_t)st->data_at, diag);
+    text[st->data_at] = '\0';
+    pst_file_keep_head(&st->file, text, (size_t)st->data_at);
     if (status == PST_OK)
-        status = parse_header(st, text, (size_t)length, diag);
+        status = parse_header(st, text + sizeof(length), (size_t)length, diag);
     pst_free(text);
     return status;
 }

@@ -25,26 +25,23 @@
 #define PIECE     ((size_t)16 << 20)
 
 /* Opens a regular file for reading; returns the descriptor or -1. */
-static int open_regular(const char *path, size_t *ret_size,
+static int open_regular(const char *path, struct stat *ret,
                         struct pst_diag *diag)
 {
     /* A FIFO would block here without O_NONBLOCK. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
 
     if (fd < 0) {
         (void)pst_diag_errno(diag, errno, "%s", path);
         return -1;
     }
-    if (fstat(fd, &st) != 0) {
+    if (fstat(fd, ret) != 0)
         (void)pst_diag_errno(diag, errno, "%s", path);
-    } else if (!S_ISREG(st.st_mode)) {
+    else if (!S_ISREG(ret->st_mode))
         (void)pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
                            "%s: not a regular file", path);
-    } else {
-        *ret_size = (size_t)st.st_size;
+    else
         return fd;
-    }
     close(fd);
     return -1;
 }
@@ -53,16 +50,17 @@ enum pst_status pst_file_open(const char *path, struct pst_file *ret,
                               struct pst_diag *diag)
 {
     struct pst_file file = {.path = pst_strdup(PST_TAG_BASE, path)};
-    size_t size;
+    struct stat st;
 
     if (!file.path)
         return pst_diag_nomem(diag, strlen(path) + 1);
-    file.fd = open_regular(path, &size, diag);
+    file.fd = open_regular(path, &st, diag);
     if (file.fd < 0) {
         pst_free(file.path);
         return PST_ERR_IO;
     }
-    file.size = size;
+    file.size = (uint64_t)st.st_size;
+    file.written = st.st_mtim;
     *ret = file;
     return PST_OK;
 }
@@ -138,6 +136,46 @@ enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
     return PST_OK;
 }
 
+void pst_file_keep_head(struct pst_file *file, const void *head, size_t bytes)
+{
+    file->head = bytes;
+    file->head_digest = pst_hash(head, bytes, 0);
+}
+
+static enum pst_status check_head(const struct pst_file *file,
+                                  struct pst_diag *diag)
+{
+    unsigned char *head = pst_alloc(PST_TAG_BASE, (size_t)file->head);
+    enum pst_status status;
+
+    if (!head)
+        return pst_diag_nomem(diag, (size_t)file->head);
+    status = pst_file_read_at(file, 0, head, (size_t)file->head, diag);
+    if (status == PST_OK &&
+        pst_hash(head, (size_t)file->head, 0) != file->head_digest)
+        status = pst_diag_set(diag, PST_E_FILE_CHANGED,
+                              "%s was written anew while it was in use: its "
+                              "header is another one",
+                              file->path);
+    pst_free(head);
+    return status;
+}
+
+enum pst_status pst_file_check_written(const struct pst_file *file, bool *ret,
+                                       struct pst_diag *diag)
+{
+    struct stat st;
+
+    if (fstat(file->fd, &st) != 0)
+        return pst_diag_errno(diag, errno, "%s", file->path);
+    *ret = st.st_mtim.tv_sec != file->written.tv_sec ||
+           st.st_mtim.tv_nsec != file->written.tv_nsec ||
+           (uint64_t)st.st_size != file->size;
+    if ((uint64_t)st.st_size < file->size)
+        return pst_file_check_size(file, diag);
+    return *ret && file->head > 0 ? check_head(file, diag) : PST_OK;
+}
+
 enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
                                 struct pst_diag *diag)
 {
@@ -178,12 +216,14 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
 {
     enum pst_status status = PST_OK;
     size_t size, done = 0;
+    struct stat st;
     char *text;
     int fd;
 
-    fd = open_regular(path, &size, diag);
+    fd = open_regular(path, &st, diag);
     if (fd < 0)
         return PST_ERR_IO;
+    size = (size_t)st.st_size;
     if (size > max) {
         close(fd);
         return pst_diag_set(diag, PST_E_FILE_TOO_LARGE,

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 /*
  * A regular file open for reading. It is never memory-mapped: if another
@@ -13,8 +14,12 @@
  * Reading at an offset is safe from several threads.
  */
 struct pst_file {
-    int fd;        /* -1 when closed */
-    uint64_t size; /* bytes at the time of opening */
+    int fd;                  /* -1 when closed */
+    uint64_t size;           /* bytes at the time of opening */
+    struct timespec written; /* last write at that time */
+    /* first bytes that must stay the same, and their digest; see
+     * pst_file_keep_head() */
+    uint64_t head, head_digest;
     char *path;
 };
 
@@ -30,6 +35,12 @@ enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
 /* Returns PST_ERR_IO if the file has been truncated since it was opened. */
 enum pst_status pst_file_check_size(const struct pst_file *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Records the first `bytes` bytes, which say where the others belong. */
+void pst_file_keep_head(struct pst_file *file, const void *head, size_t bytes);
+/* Sets *ret to whether a program has written to the file since it was opened.
+ * PST_ERR_IO if it has become shorter, or if its head is another one. */
+enum pst_status pst_file_check_written(const struct pst_file *file, bool *ret,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Computes pst_digest of the whole file, reading one piece at a time. */
 enum pst_status pst_file_digest(const struct pst_file *file, char out[33],
                                 struct pst_diag *diag) PST_MUST_CHECK;

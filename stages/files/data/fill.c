@@ -45,7 +45,7 @@ struct pst_data_sample pst_data_sample_at(const struct pst_data *d,
 
 /* A window of tokens while it is read, one token after the other. */
 struct window {
-    const struct pst_data *d;
+    struct pst_data *d;
     const struct pst_data_column *in;
     void *dst;
     uint64_t at;       /* window number within dst */
@@ -107,6 +107,20 @@ static enum pst_status store_token(const struct window *w, uint32_t token,
     return PST_OK;
 }
 
+/* Call after reading from a file: refuses one whose parts may have moved, and
+ * records one to which a program has written. */
+static enum pst_status check_file(struct pst_data *d,
+                                  const struct pst_file *file,
+                                  struct pst_diag *diag)
+{
+    bool written = false;
+    const enum pst_status status = pst_file_check_written(file, &written, diag);
+
+    if (written && d->written == NULL)
+        d->written = file->path;
+    return status;
+}
+
 /* Reads n tokens of a file from number `first` on, and stores them. */
 static enum pst_status read_tokens(struct window *w,
                                    const struct pst_data_shard *shard,
@@ -119,6 +133,8 @@ static enum pst_status read_tokens(struct window *w,
         pst_file_read_at(&shard->tokens, shard->begin + first * shard->width,
                          bytes, n * shard->width, diag);
 
+    if (status == PST_OK)
+        status = check_file(w->d, &shard->tokens, diag);
     for (size_t k = 0; k < n && status == PST_OK; k++, w->i++) {
         uint32_t token = 0;
 
@@ -154,7 +170,7 @@ static enum pst_status ends_document(const struct pst_data *d,
 }
 
 /* Reads a window, which may begin in one file and end in another. */
-static enum pst_status fill_window(const struct pst_data *d,
+static enum pst_status fill_window(struct pst_data *d,
                                    const struct pst_data_column *in,
                                    struct pst_data_sample sample, void *dst,
                                    uint64_t at, struct pst_diag *diag)
@@ -209,14 +225,28 @@ static enum pst_status read_rows(const struct pst_safetensors_entry *entry,
     return status;
 }
 
+/* Checks the file of `last`, after its rows have been read, if the next rows
+ * are of another one: a check for each row would take as long as the row. */
+static enum pst_status check_before(struct pst_data *d,
+                                    const struct pst_safetensors_entry *last,
+                                    const struct pst_safetensors_entry *next,
+                                    struct pst_diag *diag)
+{
+    /* a file in memory stays what it was */
+    return last == NULL || last == next || last->data != NULL
+               ? PST_OK
+               : check_file(d, last->file, diag);
+}
+
 /* Reads rows of the stream; adjacent rows of a file are read at once, since
  * there can be millions of rows of one number each. */
-static enum pst_status fill_rows(const struct pst_data *d,
+static enum pst_status fill_rows(struct pst_data *d,
                                  const struct pst_data_column *in,
                                  uint64_t first, uint64_t rows,
                                  const struct target *to, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
+    const struct pst_safetensors_entry *last = NULL, *entry;
     struct pst_data_sample next = {0};
 
     if (rows > 0)
@@ -235,17 +265,20 @@ static enum pst_status fill_rows(const struct pst_data *d,
                 next.row >= end)
                 break;
         }
-        status =
-            read_rows(source->shards[k].entries[in - d->inputs], in,
-                      end - begin, here.row - begin, n, to, to->at + r, diag);
+        entry = source->shards[k].entries[in - d->inputs];
+        status = check_before(d, last, entry, diag);
+        if (status == PST_OK)
+            status = read_rows(entry, in, end - begin, here.row - begin, n, to,
+                               to->at + r, diag);
+        last = entry;
     }
-    return status;
+    return status == PST_OK ? check_before(d, last, NULL, diag) : status;
 }
 
 /* --- microbatches --------------------------------------------------------- */
 
 /* Copies n rows, or windows of tokens, from number `first` on. */
-static enum pst_status copy_rows(const struct pst_data *d,
+static enum pst_status copy_rows(struct pst_data *d,
                                  const struct pst_data_column *in,
                                  uint64_t first, uint64_t n,
                                  const struct target *to, struct pst_diag *diag)
@@ -292,9 +325,16 @@ double pst_data_seconds(const struct pst_data *data)
     return data->seconds;
 }
 
-enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
-                              uint64_t n, unsigned input, void *dst,
-                              struct pst_diag *diag)
+const char *pst_data_take_written(struct pst_data *data)
+{
+    const char *ret = data->was_reported ? NULL : data->written;
+
+    data->was_reported |= ret != NULL;
+    return ret;
+}
+
+enum pst_status pst_data_read(struct pst_data *data, uint64_t first, uint64_t n,
+                              unsigned input, void *dst, struct pst_diag *diag)
 {
     const struct pst_data_column *in = &data->inputs[input];
     struct target to = {dst, 0, in->rows};

@@ -91,8 +91,10 @@ struct pst_data_ahead {
 struct pst_data {
     struct pst_arena arena;
     struct pst_data_list list;
-    const char *path; /* as given, for messages */
-    bool tensors;     /* files of tensors; else of tokens */
+    const char *path;    /* as given, for messages */
+    const char *written; /* see pst_data_take_written */
+    bool was_reported;
+    bool tensors; /* files of tensors; else of tokens */
     struct pst_data_source *sources;
     unsigned n_sources;
     struct pst_blend blend; /* order of several sources */

@@ -100,11 +100,10 @@ static enum pst_status read_file(void *ctx, uint64_t first, uint64_t n,
     return pst_data_read(ctx, first, n, input, dst, diag);
 }
 
-struct pst_mean_source pst_mean_source_of(const struct pst_data *data)
+struct pst_mean_source pst_mean_source_of(struct pst_data *data)
 {
-    return (struct pst_mean_source){.extent = pst_data_extent(data),
-                                    .read = read_file,
-                                    .ctx = (void *)data};
+    return (struct pst_mean_source){
+        .extent = pst_data_extent(data), .read = read_file, .ctx = data};
 }
 
 enum pst_status pst_mean_new(struct pst_plan *plan,

@@ -34,7 +34,7 @@ struct pst_mean_source {
 /* Returns a source that reads the rows of `data`, which it borrows. `data` must
  * have been opened for steps of the mean's number of microbatches, without tail
  * microbatches. */
-struct pst_mean_source pst_mean_source_of(const struct pst_data *data);
+struct pst_mean_source pst_mean_source_of(struct pst_data *data);
 
 struct pst_mean_options {
     unsigned microbatches; /* microbatches of a step of the engine */

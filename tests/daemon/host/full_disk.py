@@ -58,22 +58,31 @@ class Bench(job.Bench):
         return ret
 
 
+def wait_for_event(b, log, job, name):
+    until = time.monotonic() + PATIENCE
+    while not os.path.exists(b.path(log)) or \
+            f" event={name} ".encode() not in b.bytes_of(log):
+        assert time.monotonic() < until and job.poll() is None, name
+        time.sleep(.01)
+
+
 def cut(b, tokens):
-    """Truncates a data file while it is read. The error must name the step and
-    the file, not the wrong number that an operator found."""
+    """Appends to a data file while it is read, which is a warning, and truncates
+    it. The error must name the step and the file, not the wrong number that an
+    operator found."""
     with open(tokens, "rb") as file, open(b.path("cut"), "wb") as copy:
         copy.write(file.read())
     for at in "all", "first":
         job = b.begin(*b.words, "--data", "cut", "--data-at", at, "--shuffle",
                       "--steps", "1000000000", "--checkpoint", f"cut-{at}",
                       "--log-dir", f"log-{at}")
-        until = time.monotonic() + PATIENCE
-        while not os.path.exists(b.path(f"log-{at}/rank-0.log")) or \
-                b" event=train_begin " not in b.bytes_of(f"log-{at}/rank-0.log"):
-            assert time.monotonic() < until and job.poll() is None
-            time.sleep(.01)
+        wait_for_event(b, f"log-{at}/rank-0.log", job, "train_begin")
+        with open(b.path("cut"), "ab") as copy:
+            copy.write(bytes(8))
+        wait_for_event(b, f"log-{at}/rank-0.log", job, "data_written")
         os.truncate(b.path("cut"), 300)
         said = b.ended(job, code=74).stderr
+        assert said.count(f"a program has written to {b.path('cut')}") == 1, said
         assert "cut has become shorter" in said and "[file.changed]" in said, said
         assert " event=fault " in b.bytes_of(f"log-{at}/rank-0.log").decode()
         os.truncate(b.path("cut"), os.path.getsize(tokens))

@@ -9,9 +9,11 @@
 #include "stages/files/safetensors.h"
 #include "stages/run/data/width.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static enum pst_status open_batch(const struct pst_data_input *inputs, size_t n,
@@ -440,9 +442,23 @@ static void refuses_batches_that_do_not_fit(void **state)
     assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);
 }
 
-/* If a file is truncated during use, the error text names it. */
-#define LARGE (2u << 20)
+#define LARGE (2u << 20) /* bytes: too large to be read completely */
 
+static void write_zeros(const char *path, const char *name)
+{
+    float *large = calloc(1, LARGE);
+
+    assert_non_null(large);
+    assert_ok(pst_safetensors_save(
+                  path,
+                  &(struct pst_safetensors_entry){
+                      name, meta(PST_F32, 2, LARGE / 8, 2), large, 0},
+                  1, &diag),
+              &diag);
+    free(large);
+}
+
+/* If a file is truncated during use, the error text names it. */
 static void reports_that_the_file_was_cut(void **state)
 {
     const struct pst_data_input batch = {"x", meta(PST_F32, 2, 2, 2), 0, 0,
@@ -453,7 +469,7 @@ static void reports_that_the_file_was_cut(void **state)
     const struct pst_data_step one = {1, 0};
     struct pst_data *data;
     int64_t ids[4];
-    float x[4], *large;
+    float x[4];
 
     (void)state;
     /* A small file was read completely. */
@@ -464,15 +480,7 @@ static void reports_that_the_file_was_cut(void **state)
     assert_true(x[0] == 4 && x[3] == 7);
     pst_data_close(data);
 
-    large = calloc(1, LARGE);
-    assert_non_null(large);
-    assert_ok(
-        pst_safetensors_save("b.safetensors",
-                             &(struct pst_safetensors_entry){
-                                 "x", meta(PST_F32, 2, LARGE / 8, 2), large, 0},
-                             1, &diag),
-        &diag);
-    free(large);
+    write_zeros("b.safetensors", "x");
     assert_ok(open_batch(&batch, 1, false, &data), &diag);
     assert_ok(pst_data_fill(data, 0, 0, 0, x, &diag), &diag);
     assert_int_equal(truncate("b.safetensors", 100), 0);
@@ -484,10 +492,55 @@ static void reports_that_the_file_was_cut(void **state)
     assert_ok(pst_data_open(&tokens, &window, 1, one, &data, &diag), &diag);
     assert_ok(pst_data_fill(data, 3, 0, 0, ids, &diag), &diag);
     assert_int_equal(ids[3], 'f');
+    assert_null(pst_data_take_written(data));
     assert_int_equal(truncate("cut.bin", 14), 0);
-    assert_ok(pst_data_fill(data, 2, 0, 0, ids, &diag), &diag);
     assert_int_equal(pst_data_fill(data, 3, 0, 0, ids, &diag), PST_ERR_IO);
     assert_non_null(strstr(diag.text, "cut.bin has become shorter"));
+    pst_data_close(data);
+}
+
+/* Copies a file over another one, which stays the same inode. */
+static void overwrite(const char *from, const char *to)
+{
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "r+b");
+    char bytes[4096];
+    size_t n;
+
+    assert_true(in != NULL && out != NULL);
+    while ((n = fread(bytes, 1, sizeof(bytes), in)) > 0)
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    assert_int_equal(fclose(out), 0);
+    assert_int_equal(fclose(in), 0);
+}
+
+/* A write that may have changed rows is reported once; after one that has moved
+ * the tensors nothing more is read. */
+static void reports_that_the_file_was_written(void **state)
+{
+    const struct pst_data_input batch = {"x", meta(PST_F32, 2, 2, 2), 0, 0,
+                                         NULL};
+    const struct timespec past[2] = {{1, 0}, {1, 0}};
+    struct pst_data *data;
+    float x[4];
+
+    (void)state;
+    write_zeros("b.safetensors", "x");
+    write_zeros("long.safetensors", "x_and_a_name_that_moves_the_numbers");
+    /* Else the clock of the file system might not have moved on. */
+    assert_int_equal(utimensat(AT_FDCWD, "b.safetensors", past, 0), 0);
+    assert_ok(open_batch(&batch, 1, false, &data), &diag);
+    assert_ok(pst_data_fill(data, 0, 0, 0, x, &diag), &diag);
+    assert_null(pst_data_take_written(data));
+    write_zeros("same.safetensors", "x");
+    overwrite("same.safetensors", "b.safetensors");
+    assert_ok(pst_data_fill(data, 0, 1, 0, x, &diag), &diag);
+    assert_string_equal(pst_data_take_written(data), "b.safetensors");
+    assert_ok(pst_data_fill(data, 0, 2, 0, x, &diag), &diag);
+    assert_null(pst_data_take_written(data));
+    overwrite("long.safetensors", "b.safetensors");
+    assert_int_equal(pst_data_fill(data, 1, 0, 0, x, &diag), PST_ERR_IO);
+    assert_int_equal(diag.error, PST_E_FILE_CHANGED);
+    assert_non_null(strstr(diag.text, "its header is another one"));
     pst_data_close(data);
 }
 
@@ -506,6 +559,7 @@ int main(void)
         cmocka_unit_test(wraps_within_a_microbatch),
         cmocka_unit_test(refuses_batches_that_do_not_fit),
         cmocka_unit_test(reports_that_the_file_was_cut),
+        cmocka_unit_test(reports_that_the_file_was_written),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
