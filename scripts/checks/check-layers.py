@@ -245,6 +245,17 @@ def find_circles(edges):
     return circles
 
 
+def stands_first(root, path):
+    """True if the build compiles the header alone: NAME.c includes NAME.h before
+    anything else."""
+    try:
+        with open(os.path.join(root, path[:-1] + "c"), encoding="utf-8") as file:
+            first = re.search(r"^ *# *include +(.*)", file.read(), re.M)
+    except FileNotFoundError:
+        return False
+    return first is not None and first.group(1).strip() == f'"{path}"'
+
+
 def compile_header(cc, root, path):
     """Returns the messages of the compiler if the header does not compile
     alone."""
@@ -283,7 +294,8 @@ def main():
         cc = shlex.split(args.cc) + ["-std=c17", "-D_GNU_SOURCE", "-I."]
         cc += [f"-I{os.path.abspath(x)}" for x in args.I]
         cc += [f"-D{x}" for x in args.D]
-        headers = [path for path in paths if path.endswith(".h")]
+        headers = [path for path in paths
+                   if path.endswith(".h") and not stands_first(args.root, path)]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for found in pool.map(
                 lambda path: compile_header(cc, args.root, path), headers
