@@ -59,6 +59,8 @@ static void visit_slots(struct pst_node *node, const struct pst_call *call,
             if (slot != NULL && *slot != NULL)
                 fn(ctx, slot,
                    kernel->form != NULL ? kernel->form(call, n) : PST_FORM_OWN);
+            if (arg->kind == PST_ARG_VALUE && arg->value == NULL)
+                *arg = pst_none();
         }
     }
 }
@@ -85,7 +87,7 @@ static void check_use(void *ctx, struct pst_value **slot, enum pst_form form)
 
     if (form == PST_FORM_OWN)
         of->direct |= 1u << l->list;
-    else if (!is_packed(l->forms, *slot, form))
+    else if (form != PST_FORM_NONE && !is_packed(l->forms, *slot, form))
         of->wanted += (double)pst_meta_numel(&(*slot)->meta);
 }
 
@@ -246,6 +248,10 @@ static void convert_operand(void *ctx, struct pst_value **slot,
 
     if (form == PST_FORM_OWN)
         return;
+    if (form == PST_FORM_NONE) {
+        *slot = NULL;
+        return;
+    }
     made = is_packed(g->forms, *slot, form)
                ? packed_of(g->forms, *slot, form)
                : form_of(g->forms, *slot, form, g->list);

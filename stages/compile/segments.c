@@ -210,7 +210,8 @@ static bool is_param_product(struct pst_node *node)
 
 static void record_holds(struct call_content *h, struct pst_node *node)
 {
-    if (node->op == &pst_op_scaled_dot_product_attention)
+    if (node->op == &pst_op_scaled_dot_product_attention ||
+        node->op == &pst_op_sdpa_with_sums)
         h->attention = true;
     if (node->op == &pst_op_softmax_int || node->op == &pst_op__softmax)
         h->softmax = true;

@@ -4,6 +4,7 @@
 #include "stages/graph/low.h"
 
 #include "stages/ops/core/call.h"
+#include "stages/ops/core/mode.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/rows.h"
 
@@ -264,8 +265,44 @@ static enum pst_status enter_node(struct differ *d, const struct pst_node *node)
     return d->build.status;
 }
 
+/* Makes the node one of the row that also gives what the vjp reads. Results
+ * that it had stay the same values. */
+static enum pst_status save_results(struct differ *d, struct pst_node *node)
+{
+    struct pst_graph *graph = d->graph;
+    const char *origin = pst_node_origin(node);
+    struct pst_build build = d->build;
+    struct pst_node *made;
+
+    pst_build_like(&build, node);
+    build.prefix =
+        pst_arena_printf(&graph->arena, "saved_%s", node->outs[0]->name);
+    if (build.prefix == NULL)
+        return pst_diag_nomem(build.diag, 0);
+    made = pst_emit_node(&build, pst_mode_saving(node->op), node->args,
+                         node->schema->n_args);
+    if (made == NULL)
+        return build.status;
+    graph->nodes.n--;
+    for (unsigned k = 0; k < made->n_outs; k++) {
+        if (k < node->n_outs) {
+            made->outs[k]->def = NULL;
+            made->outs[k] = node->outs[k];
+        }
+        made->outs[k]->def = node;
+        d->out_grads[k] = k < node->n_outs ? d->out_grads[k] : NULL;
+    }
+    node->op = made->op;
+    node->schema = made->schema;
+    node->args = made->args;
+    node->outs = made->outs;
+    node->n_outs = made->n_outs;
+    node->origin = pst_arena_strdup(&graph->arena, origin);
+    return node->origin != NULL ? PST_OK : pst_diag_nomem(build.diag, 0);
+}
+
 static enum pst_status differentiate_node(struct differ *d,
-                                          const struct pst_node *node)
+                                          struct pst_node *node)
 {
     struct pst_vjp v = {.node = node,
                         .grads = d->out_grads,
@@ -281,6 +318,8 @@ static enum pst_status differentiate_node(struct differ *d,
         make_grads_contiguous(d, node);
     if (status == PST_OK)
         status = d->build.status;
+    if (status == PST_OK && pst_mode_saving(node->op) != NULL)
+        status = save_results(d, node);
     if (status == PST_OK) {
         v.build = d->build;
         status = node->op->vjp(&v);
@@ -362,6 +401,9 @@ static enum pst_status alloc_tables(struct differ *d)
 
         n_in = PST_MAX(n_in, n);
         n_out = PST_MAX(n_out, node->n_outs);
+        if (pst_mode_saving(node->op) != NULL)
+            n_out = PST_MAX(
+                n_out, pst_op_schema(pst_mode_saving(node->op))->n_returns);
     }
     d->slots = pst_calloc(TAG, d->n_values + 1, sizeof(*d->slots));
     d->grads = pst_calloc(TAG, d->n_values + 1, sizeof(struct pst_value *));

@@ -6,7 +6,10 @@
  *
  * Appends the backward nodes after the forward ones. Nodes that a wanted input
  * gradient depends on get phase I, all others phase W. Both are in reverse
- * order of the forward nodes, and B runs I and W nodes in list order.
+ * order of the forward nodes, and B runs I and W nodes in list order. A forward
+ * node whose operator has another row for training (pst_mode_saving) becomes
+ * one of that row if it is differentiated: it gets results that only its
+ * backward reads.
  *
  * The order of sums is a contract, since the bits depend on it: contributions
  * to a value are added from left to right in the order in which they arise.

@@ -111,7 +111,7 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
             kernel->form == NULL ? PST_FORM_OWN : kernel->form(call, i);
 
         made[i] = call->in[i];
-        if (form == PST_FORM_OWN)
+        if (form == PST_FORM_OWN || form == PST_FORM_NONE)
             continue;
         any = true;
         if (form != PST_FORM_BF16) {

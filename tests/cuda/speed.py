@@ -354,10 +354,14 @@ def attention_in(job, dtype, size):
     rest = "(%q, %k, %v, None, 0.0, True, None, False)"
     first = f"{inputs}%r = aten.scaled_dot_product_attention.default" + \
         rest.replace("None, False", "scale=None, enable_gqa=False")
-    second = f"input %g: {shape}; {inputs}%a, %b, %c = " \
-        f"penstock.sdpa_backward.default{rest.replace('(', '(%g, ')}"
+    saving = first.replace("%r = aten.scaled_dot_product_attention",
+                           "%r, %s = penstock.sdpa_with_sums")
+    sums = f"input %p: f32{list(size[:-1]) + [2]}; "
+    second = f"input %g: {shape}; input %o: {shape}; {sums}{inputs}%a, %b, " \
+        "%c = penstock.sdpa_backward.default" + \
+        rest.replace("(", "(%g, %o, %p, ")
     for what, texts, run in (("forward", [first], forward),
-                             ("with backward", [first, second], both)):
+                             ("with backward", [saving, second], both)):
         ours, theirs, name = alternate(device, kernels, texts, run)
         job.row(f"attention {title} {dtype}, causal, {what}", f"{ours:.3f} ms",
                 f"{theirs:.3f} ms", f"{ours / theirs:.2f}", "at most 1.1",

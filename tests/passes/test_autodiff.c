@@ -252,6 +252,55 @@ static void places_are_kept(void **state)
     fixture_fini(&f);
 }
 
+/* --- results that only backward reads ------------------------------------- */
+
+static const char attentions[] =
+    "graph next_id=4 {\n"
+    "  input %x: f32[2, 2]\n"
+    "  param %w \"w\" grad: f32[2, 2]\n"
+    "  seed %s_loss: f32[]\n"
+    "  %a: f32[2, 2] = aten.scaled_dot_product_attention.default(%x, %x, %x)  "
+    "# - - F id=0\n"
+    "  %b: f32[2, 2] = aten.scaled_dot_product_attention.default(%a, %w, %w)  "
+    "# - m.py:7 F id=1\n"
+    "  %c: f32[2, 2] = aten.scaled_dot_product_attention.default(%b, %w, %w)  "
+    "# - - F id=2 no_grad\n"
+    "  %loss: f32[] = aten.sum.default(%b)  # - - F id=3\n"
+    "  output user %c \"0\"\n"
+    "  output user %loss \"1\"\n"
+    "}\n";
+
+/* Only the attention that is differentiated gives its sums, and its backward
+ * reads them. All else about the node stays. */
+static void attention_saves_its_sums(void **state)
+{
+    const struct pst_node *node, *last = NULL;
+    struct fixture f;
+
+    (void)state;
+    differentiate(&f, attentions, "", "loss");
+    node = f.graph->nodes.at[1];
+    assert_string_equal(node->schema->name, "penstock.sdpa_with_sums.default");
+    assert_string_equal(pst_node_origin(node),
+                        "aten.scaled_dot_product_attention.default");
+    assert_string_equal(node->source, "m.py:7");
+    assert_int_equal(node->id, 1);
+    assert_int_equal(node->n_outs, 2);
+    assert_ptr_equal(node->outs[0], pst_graph_find(f.graph, "b"));
+    assert_int_equal(node->outs[1]->meta.size[1], 2);
+    for (unsigned i = 0; i < 4; i += 2)
+        assert_string_equal(f.graph->nodes.at[i]->schema->name,
+                            "aten.scaled_dot_product_attention.default");
+    for (size_t i = 0; i < f.graph->nodes.n; i++)
+        if (strcmp(f.graph->nodes.at[i]->schema->name,
+                   "penstock.sdpa_backward.default") == 0)
+            last = f.graph->nodes.at[i];
+    assert_non_null(last);
+    assert_ptr_equal(last->args[1].value, node->outs[0]);
+    assert_ptr_equal(last->args[2].value, node->outs[1]);
+    fixture_fini(&f);
+}
+
 /* --- order of sums -------------------------------------------------------- */
 
 /* h has two seeds and three uses, two of them in one node. */
@@ -441,6 +490,7 @@ int main(void)
         cmocka_unit_test(input_gradients_need_no_w_node),
         cmocka_unit_test(nothing_superfluous_is_computed),
         cmocka_unit_test(places_are_kept),
+        cmocka_unit_test(attention_saves_its_sums),
         cmocka_unit_test(sums_are_left_folds_from_the_end),
         cmocka_unit_test(gradients_end_where_they_should),
         cmocka_unit_test(propagation_stops_at_wanted_values),

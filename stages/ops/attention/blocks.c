@@ -48,7 +48,7 @@ bool pst_sdpa_fits(const struct pst_call *c)
 {
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 0, &p);
+    pst_sdpa_describe(c, false, &p);
     return fits(&p);
 }
 
@@ -56,9 +56,10 @@ bool pst_sdpa_backward_fits(const struct pst_call *c)
 {
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 1, &p);
+    pst_sdpa_describe(c, true, &p);
     return fits(&p) && rows_fit(&p.g, p.l, p.ev) &&
-           c->in[0].meta->dtype == p.q.x->meta->dtype;
+           c->in[0].meta->dtype == p.q.x->meta->dtype &&
+           pst_meta_is_contiguous(p.sums.x->meta);
 }
 
 /* Returns the row stride of scores in floats: it holds whole vectors, and is
@@ -122,7 +123,7 @@ size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads)
 {
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 0, &p);
+    pst_sdpa_describe(c, false, &p);
     return (size_t)(threads * thread_scratch(&p, false)) * sizeof(float);
 }
 
@@ -130,7 +131,7 @@ size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads)
 {
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 1, &p);
+    pst_sdpa_describe(c, true, &p);
     return (size_t)(threads * thread_scratch(&p, true)) * sizeof(float);
 }
 
@@ -191,6 +192,14 @@ static void widen_to_row(const struct pst_sdpa *p, int64_t at, int64_t n,
     }
 }
 #undef WIDEN
+
+struct job {
+    const struct pst_call *c;
+    const struct pst_sdpa *p;
+    const struct pst_sdpa_loops *loops;
+    float *sums; /* of all query rows; NULL: none */
+    bool given;  /* the sums are an operand */
+};
 
 /* Sets the keys of a block, at least one. all: also those that a mask hides. */
 static void find_keys(const struct pst_sdpa *p, bool all, struct block *b)
@@ -321,38 +330,49 @@ static void add_transposed(const struct pst_sdpa *p,
     loops->product(&tile);
 }
 
-/* prob (rows, cols) := softmax(prob + mask) */
-static void softmax(const struct pst_sdpa *p,
-                    const struct pst_sdpa_loops *loops, const struct block *b,
+/* prob (rows, cols) := softmax(prob + mask). sums: those of the call's rows,
+ * which backward reads and forward writes; NULL: nobody wants them. The scores
+ * of few rows have other bits in backward than in forward, so it computes their
+ * sums again. */
+static void softmax(const struct job *job, const struct block *b,
                     const struct sdpa_scratch *r)
 {
+    const struct pst_sdpa *p = job->p;
+    float *sums =
+        job->sums == NULL ? NULL : job->sums + (b->i * p->l + b->first) * 2;
+
     for (int64_t i = 0; i < b->rows; i++) {
         const int64_t n = PST_MIN(count_visible(p, b->first + i), b->cols);
+        float *x = r->prob + i * r->ld;
 
         if (p->mask.x != NULL)
-            add_mask(p, b, i, n, r->prob + i * r->ld);
-        loops->softmax(n, r->prob + i * r->ld);
+            add_mask(p, b, i, n, x);
+        if (job->given)
+            job->loops->softmax_of(n, x, sums + 2 * i);
+        else
+            job->loops->softmax(n, x, sums == NULL ? NULL : sums + 2 * i);
     }
 }
 
-static void compute_probabilities(const struct pst_sdpa *p,
-                                  const struct pst_sdpa_loops *loops,
-                                  const struct block *b,
+static void compute_probabilities(const struct job *job, const struct block *b,
                                   const struct sdpa_scratch *r, const float *q,
                                   int64_t ldq)
 {
-    compute_scores(p, loops, b, q, ldq, p->e, (float)p->scale, r->kt, r->prob);
-    softmax(p, loops, b, r);
+    const struct pst_sdpa *p = job->p;
+
+    compute_scores(p, job->loops, b, q, ldq, p->e, (float)p->scale, r->kt,
+                   r->prob);
+    softmax(job, b, r);
 }
 
 /* Computes the probabilities of a block of at most FEW query rows, from keys
  * that are not transposed. */
-static void compute_few_probabilities(const struct pst_sdpa *p,
-                                      const struct pst_sdpa_loops *loops,
+static void compute_few_probabilities(const struct job *job,
                                       const struct block *b,
                                       const struct sdpa_scratch *r,
                                       const float *q)
 {
+    const struct pst_sdpa *p = job->p;
     const struct pst_gemm g = {.tb = true,
                                .m = b->rows,
                                .n = b->cols,
@@ -362,9 +382,9 @@ static void compute_few_probabilities(const struct pst_sdpa *p,
                                .ldc = r->ld,
                                .alpha = p->scale};
 
-    loops->dots(&g, q, operand_at(p, &p->k, b->i, true) + b->begin * p->k.row,
-                r->prob);
-    softmax(p, loops, b, r);
+    job->loops->dots(
+        &g, q, operand_at(p, &p->k, b->i, true) + b->begin * p->k.row, r->prob);
+    softmax(job, b, r);
 }
 
 static void apply_dropout(const struct pst_sdpa *p, const struct block *b,
@@ -378,12 +398,6 @@ static void apply_dropout(const struct pst_sdpa *p, const struct block *b,
                 from[i * ld + j] *
                 (float)pst_sdpa_keep(p, b->i, b->first + i, b->begin + j);
 }
-
-struct job {
-    const struct pst_call *c;
-    const struct pst_sdpa *p;
-    const struct pst_sdpa_loops *loops;
-};
 
 static void run_parts(const struct pst_call *c, const struct pst_sdpa *p,
                       pst_pool_fn fn, struct job *job)
@@ -419,9 +433,9 @@ static void forward_block(const struct job *job, const struct block *b,
         (float *)job->c->out[0].data + (b->i * p->l + b->first) * p->ev;
 
     if (p->l <= FEW)
-        compute_few_probabilities(p, job->loops, b, r, q);
+        compute_few_probabilities(job, b, r, q);
     else
-        compute_probabilities(p, job->loops, b, r, q, p->q.row);
+        compute_probabilities(job, b, r, q, p->q.row);
     if (p->dropout > 0.0)
         apply_dropout(p, b, r->prob, r->prob);
     multiply_rows(p, job->loops, b, r->prob, v, p->ev, p->ev, 1.0f, out);
@@ -462,11 +476,13 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
 void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
 {
     struct pst_sdpa p;
-    struct job job = {c, &p, loops};
+    struct job job = {.c = c, .p = &p, .loops = loops};
 
-    pst_sdpa_describe(c, 0, &p);
+    pst_sdpa_describe(c, false, &p);
+    if (c->n_out == 2)
+        job.sums = c->out[1].data;
     if (p.s == 0)
-        memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
+        pst_sdpa_no_keys(c);
     else if (p.l > 0)
         run_parts(c, &p, forward_part, &job);
 }
@@ -506,7 +522,7 @@ static void backward_block(const struct job *job, const struct block *b,
     g = get_dense_rows(&p->g,
                        operand_at(p, &p->g, b->i, false) + b->first * p->g.row,
                        b->rows, p->ev, r->g);
-    compute_probabilities(p, loops, b, r, q, p->e);
+    compute_probabilities(job, b, r, q, p->e);
     compute_scores(p, loops, b, g, p->ev, p->ev, 1.0f, r->vt, r->ds);
     if (p->dropout > 0.0) {
         kept = r->kept;
@@ -562,9 +578,11 @@ void pst_sdpa_backward_run(const struct pst_call *c,
                            const struct pst_sdpa_loops *loops)
 {
     struct pst_sdpa p;
-    struct job job = {c, &p, loops};
+    struct job job = {.c = c, .p = &p, .loops = loops};
 
-    pst_sdpa_describe(c, 1, &p);
+    pst_sdpa_describe(c, true, &p);
+    job.given = p.l > FEW;
+    job.sums = job.given ? c->in[2].data : NULL;
     if (p.s == 0)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else

@@ -27,10 +27,12 @@ static struct pst_sdpa_operand operand_of(const struct pst_operand *x,
     return f;
 }
 
-/* Arguments of the call: [grad,] q, k, v, mask, dropout, causal, scale, gqa. */
-void pst_sdpa_describe(const struct pst_call *c, unsigned first,
+/* Arguments of the call: [grad, out, sums,] q, k, v, mask, dropout, causal,
+ * scale, gqa. */
+void pst_sdpa_describe(const struct pst_call *c, bool backward,
                        struct pst_sdpa *ret)
 {
+    const unsigned first = backward ? PST_SDPA_BACKWARD : 0;
     const struct pst_operand *x = &c->in[first];
     const struct pst_arg *args = &c->args[first];
     const struct pst_meta *q = x[0].meta, *k = x[1].meta, *v = x[2].meta;
@@ -61,8 +63,12 @@ void pst_sdpa_describe(const struct pst_call *c, unsigned first,
     ret->v = operand_of(&x[2], n);
     if (args[3].kind == PST_ARG_VALUE)
         ret->mask = operand_of(&x[3], n);
-    if (first == 1)
-        ret->g = operand_of(&c->in[0], n);
+    if (!backward)
+        return;
+    ret->g = operand_of(&c->in[0], n);
+    if (c->args[1].kind == PST_ARG_VALUE)
+        ret->out = operand_of(&c->in[1], n);
+    ret->sums = operand_of(&c->in[2], n);
 }
 
 int64_t pst_sdpa_offset(const struct pst_sdpa *p,
@@ -169,37 +175,61 @@ static double compute_score(const struct pst_sdpa *p, int64_t i, int64_t row,
     return s + m;
 }
 
-/* Writes the S probabilities of query `row` of batch i, before dropout. */
-static void row_probabilities(const struct pst_sdpa *p, int64_t i, int64_t row,
-                              double *prob)
+/* Maximum and sum of e^(s - max) of a row of scores. */
+struct row_sums {
+    double max, sum;
+};
+
+/* Writes the S probabilities of query `row` of batch i, before dropout. The
+ * maximum is one that the result can hold, so that backward has the same one.
+ */
+static struct row_sums row_probabilities(const struct pst_sdpa *p, int64_t i,
+                                         int64_t row, double *prob)
 {
-    double max = -INFINITY, sum = 0.0;
+    struct row_sums ret = {.max = -INFINITY};
 
     for (int64_t j = 0; j < p->s; j++) {
         prob[j] = compute_score(p, i, row, j);
-        max = prob[j] > max || isnan(prob[j]) ? prob[j] : max;
+        ret.max = prob[j] > ret.max || isnan(prob[j]) ? prob[j] : ret.max;
     }
+    if (p->q.x->meta->dtype != PST_F64)
+        ret.max = (float)ret.max;
     for (int64_t j = 0; j < p->s; j++) {
-        prob[j] = max == -INFINITY ? 0.0 : exp(prob[j] - max);
-        sum += prob[j];
+        prob[j] = ret.max == -INFINITY ? 0.0 : exp(prob[j] - ret.max);
+        ret.sum += prob[j];
     }
-    for (int64_t j = 0; j < p->s && max != -INFINITY; j++)
-        prob[j] /= sum;
+    for (int64_t j = 0; j < p->s && ret.max != -INFINITY; j++)
+        prob[j] /= ret.sum;
+    return ret;
+}
+
+static void row_probabilities_again(const struct pst_sdpa *p, int64_t i,
+                                    int64_t row, double *prob)
+{
+    const int64_t at =
+        pst_sdpa_offset(p, &p->sums, i, false) + row * p->sums.row;
+    const struct row_sums sums = {load(&p->sums, at),
+                                  load(&p->sums, at + p->sums.col)};
+
+    for (int64_t j = 0; j < p->s; j++)
+        prob[j] = sums.max == -INFINITY
+                      ? 0.0
+                      : exp(compute_score(p, i, row, j) - sums.max) / sums.sum;
 }
 
 /* The scratch holds a row of probabilities and one of their gradients; for
  * backward also the sums of dk and dv and a row of dq. */
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
 {
+    const bool backward = c->n_in > PST_SDPA_BACKWARD + 1;
     struct pst_sdpa p;
     int64_t n;
 
     (void)threads;
-    pst_sdpa_describe(c, c->n_in == 5, &p);
+    pst_sdpa_describe(c, backward, &p);
     n = 2 * p.s;
-    if (c->n_in == 5)
-        n +=
-            pst_meta_numel(c->in[2].meta) + pst_meta_numel(c->in[3].meta) + p.e;
+    if (backward)
+        n += pst_meta_numel(p.k.x->meta) + pst_meta_numel(p.v.x->meta) + p.e;
     return (size_t)n * sizeof(double);
 }
 
@@ -225,18 +255,38 @@ static void store_row(const struct pst_sdpa *p, const double *prob, int64_t v,
     }
 }
 
+static void store_sums(const struct pst_operand *out, int64_t row,
+                       struct row_sums sums)
+{
+    pst_store_f64(out->meta->dtype, out->data, 2 * row, sums.max);
+    pst_store_f64(out->meta->dtype, out->data, 2 * row + 1, sums.sum);
+}
+
+void pst_sdpa_no_keys(const struct pst_call *c)
+{
+    const struct row_sums none = {.max = -INFINITY};
+
+    memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
+    for (int64_t row = 0;
+         c->n_out == 2 && row < pst_meta_numel(c->out[1].meta) / 2; row++)
+        store_sums(&c->out[1], row, none);
+}
+
 void pst_sdpa_ref(const struct pst_call *c)
 {
     struct pst_operand *out = &c->out[0];
     double *prob = c->scratch;
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 0, &p);
+    pst_sdpa_describe(c, false, &p);
     for (int64_t i = 0; i < p.batches; i++) {
         const int64_t v = pst_sdpa_offset(&p, &p.v, i, true);
 
         for (int64_t row = 0; row < p.l; row++) {
-            row_probabilities(&p, i, row, prob);
+            const struct row_sums sums = row_probabilities(&p, i, row, prob);
+
+            if (c->n_out == 2)
+                store_sums(&c->out[1], i * p.l + row, sums);
             for (int64_t j = 0; j < p.s; j++)
                 prob[j] *= pst_sdpa_keep(&p, i, row, j);
             store_row(&p, prob, v, out, (i * p.l + row) * p.ev);
@@ -253,7 +303,7 @@ static void row_backward(const struct pst_sdpa *p, int64_t i, int64_t row,
     const int64_t v = pst_sdpa_offset(p, &p->v, i, true);
     double sum = 0.0;
 
-    row_probabilities(p, i, row, prob);
+    row_probabilities_again(p, i, row, prob);
     for (int64_t j = 0; j < p->s; j++) {
         ds[j] = 0.0;
         if (prob[j] != 0.0)
@@ -321,6 +371,12 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
     }
 }
 
+enum pst_form pst_sdpa_backward_form(const struct pst_call *c, unsigned i)
+{
+    (void)c;
+    return i == 1 ? PST_FORM_NONE : PST_FORM_OWN;
+}
+
 /* Writes dq, dk, dv and, if there is a fourth output, ds. */
 void pst_sdpa_backward_ref(const struct pst_call *c)
 {
@@ -330,7 +386,7 @@ void pst_sdpa_backward_ref(const struct pst_call *c)
     struct pst_sdpa p;
     struct sums to;
 
-    pst_sdpa_describe(c, 1, &p);
+    pst_sdpa_describe(c, true, &p);
     to.prob = c->scratch;
     to.ds = to.prob + p.s;
     to.dq = to.ds + p.s;

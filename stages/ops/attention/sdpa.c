@@ -2,6 +2,8 @@
 #include "stages/ops/attention/sdpa.h"
 #include "stages/ops/core/rows.h"
 
+#define QUERY PST_SDPA_BACKWARD
+
 /* --- shapes -------------------------------------------------------------- */
 
 /* True if batch dimension d of a key or value fits the query's: equal, 1, or
@@ -85,21 +87,59 @@ static enum pst_status sdpa_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, q->dtype, q->rank, size);
 }
 
-/* Checks that the gradient has the shape of the forward result. */
-static enum pst_status check_backward(const struct pst_infer *c)
+static enum pst_dtype sums_dtype(const struct pst_meta *q)
 {
-    const struct pst_meta *g, *q = pst_infer_in(c, 1), *v = pst_infer_in(c, 3);
-    enum pst_status status = pst_infer_tensor(c, 0, &g);
-    bool fits;
+    return q->dtype == PST_F64 ? PST_F64 : PST_F32;
+}
 
-    if (status == PST_OK)
-        status = check_operands(c, 1);
+static enum pst_status with_sums_infer(struct pst_infer *c)
+{
+    const struct pst_meta *q = pst_infer_in(c, 0);
+    enum pst_status status = sdpa_infer(c);
+    int64_t size[PST_MAX_RANK];
+
     if (status != PST_OK)
         return status;
-    fits = g->rank == q->rank && g->size[g->rank - 1] == v->size[g->rank - 1];
-    for (unsigned d = 0; fits && d + 1 < g->rank; d++)
-        fits = g->size[d] == q->size[d];
-    return fits ? PST_OK : pst_infer_fail(c, "the gradient does not fit");
+    for (unsigned d = 0; d < q->rank; d++)
+        size[d] = q->size[d];
+    size[q->rank - 1] = 2;
+    return pst_infer_set(c, 1, sums_dtype(q), q->rank, size);
+}
+
+/* True for a tensor of `cols` numbers for each query row. */
+static bool has_rows_of(const struct pst_meta *x, const struct pst_meta *q,
+                        int64_t cols)
+{
+    bool fits = x->rank == q->rank && x->size[q->rank - 1] == cols;
+
+    for (unsigned d = 0; fits && d + 1 < q->rank; d++)
+        fits = x->size[d] == q->size[d];
+    return fits;
+}
+
+/* Checks that gradient, result and sums are those of a forward call. */
+static enum pst_status check_backward(const struct pst_infer *c)
+{
+    const struct pst_meta *q = pst_infer_in(c, QUERY);
+    const struct pst_meta *v = pst_infer_in(c, QUERY + 2);
+    const struct pst_meta *g, *sums, *out = pst_infer_in(c, 1);
+    enum pst_status status = pst_infer_tensor(c, 0, &g);
+    int64_t width;
+
+    if (status == PST_OK)
+        status = pst_infer_tensor(c, 2, &sums);
+    if (status == PST_OK)
+        status = check_operands(c, QUERY);
+    if (status != PST_OK)
+        return status;
+    width = v->size[v->rank - 1];
+    if (!has_rows_of(g, q, width))
+        return pst_infer_fail(c, "the gradient does not fit");
+    if (out != NULL && (!has_rows_of(out, q, width) || out->dtype != q->dtype))
+        return pst_infer_fail(c, "the result does not fit");
+    if (!has_rows_of(sums, q, 2) || sums->dtype != sums_dtype(q))
+        return pst_infer_fail(c, "the sums do not fit");
+    return PST_OK;
 }
 
 static enum pst_status backward_infer(struct pst_infer *c)
@@ -107,15 +147,16 @@ static enum pst_status backward_infer(struct pst_infer *c)
     enum pst_status status = check_backward(c);
 
     for (unsigned k = 0; status == PST_OK && k < 3; k++)
-        status = pst_infer_set_like(c, k, pst_infer_in(c, 1)->dtype,
-                                    pst_infer_in(c, 1 + k));
+        status = pst_infer_set_like(c, k, pst_infer_in(c, QUERY)->dtype,
+                                    pst_infer_in(c, QUERY + k));
     return status;
 }
 
 /* Infers the backward operator that also returns the gradient of the scores. */
 static enum pst_status backward_mask_infer(struct pst_infer *c)
 {
-    const struct pst_meta *q = pst_infer_in(c, 1), *k = pst_infer_in(c, 2);
+    const struct pst_meta *q = pst_infer_in(c, QUERY);
+    const struct pst_meta *k = pst_infer_in(c, QUERY + 1);
     enum pst_status status = backward_infer(c);
     int64_t size[PST_MAX_RANK];
 
@@ -129,7 +170,8 @@ static enum pst_status backward_mask_infer(struct pst_infer *c)
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* Emits one node for all gradients, which share the probabilities. */
+/* Emits one node for all gradients, which share the probabilities. The forward
+ * node is one of sdpa_with_sums (pst_mode_saving). */
 static enum pst_status sdpa_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *mask = pst_vjp_in(v, 3);
@@ -143,7 +185,8 @@ static enum pst_status sdpa_vjp(struct pst_vjp *v)
     node = pst_emit_node(
         &v->build,
         with_mask ? &pst_op_sdpa_backward_mask : &pst_op_sdpa_backward,
-        PST_ARGS(pst_v(g), a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
+        PST_ARGS(pst_v(g), pst_v(pst_vjp_out(v, 0)), pst_v(pst_vjp_out(v, 1)),
+                 a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]));
     if (node == NULL)
         return v->build.status;
     for (unsigned i = 0; i < 3; i++)
@@ -175,7 +218,7 @@ static double sdpa_flops(const struct pst_node *node)
 /* Counts the recomputed q k^T and four matmuls, for dv, dp, dq, dk. */
 static double sdpa_backward_flops(const struct pst_node *node)
 {
-    return 2.5 * product_flops(node, 1);
+    return 2.5 * product_flops(node, QUERY);
 }
 
 /* --- kernels ------------------------------------------------------------ */
@@ -208,22 +251,33 @@ static const struct pst_kernel sdpa_kernels[] = {
      .run = pst_sdpa_ref},
 };
 
+#define BACKWARD(suffix, set)                                                  \
+    {                                                                          \
+        .name = "sdpa_backward_f32_" #suffix,                                  \
+        .isa = PST_ISA_##set,                                                  \
+        .dtypes = PST_D(F32),                                                  \
+        .flags = PST_K_STRIDED,                                                \
+        .supports = pst_sdpa_backward_fits,                                    \
+        .scratch = pst_sdpa_backward_scratch,                                  \
+        .run = sdpa_backward_f32_##suffix,                                     \
+        .tolerance = 2e-5,                                                     \
+        .form = pst_sdpa_backward_form,                                        \
+    },
 static const struct pst_kernel sdpa_backward_kernels[] = {
-    PST_SIMD_ROWS("sdpa_backward_f32", sdpa_backward_f32, PST_D(F32),
-                  PST_K_STRIDED, pst_sdpa_backward_fits,
-                  pst_sdpa_backward_scratch, 2e-5),
-    {.name = "sdpa_backward_f64",
-     .dtypes = PST_D(F64),
-     .flags = PST_K_STRIDED,
-     .supports = pst_sdpa_backward_fits,
-     .scratch = pst_sdpa_backward_f64_scratch,
-     .run = pst_sdpa_backward_f64,
-     .tolerance = 1e-13},
+    PST_SIMD_EACH(BACKWARD){.name = "sdpa_backward_f64",
+                            .dtypes = PST_D(F64),
+                            .flags = PST_K_STRIDED,
+                            .supports = pst_sdpa_backward_fits,
+                            .scratch = pst_sdpa_backward_f64_scratch,
+                            .run = pst_sdpa_backward_f64,
+                            .tolerance = 1e-13,
+                            .form = pst_sdpa_backward_form},
     {.name = "sdpa_backward_ref",
      .dtypes = PST_D_FLOAT,
      .flags = PST_K_STRIDED,
      .scratch = pst_sdpa_ref_scratch,
-     .run = pst_sdpa_backward_ref},
+     .run = pst_sdpa_backward_ref,
+     .form = pst_sdpa_backward_form},
 };
 
 #define SDPA_ARGS "Tensor query, Tensor key, Tensor value, Tensor? attn_mask"
@@ -239,8 +293,22 @@ const struct pst_op pst_op_scaled_dot_product_attention = {
 };
 PST_CPU_KERNELS(scaled_dot_product_attention, sdpa_kernels);
 
+const struct pst_op pst_op_sdpa_with_sums = {
+    .schema = "penstock::sdpa_with_sums(" SDPA_ARGS
+              ", float dropout_p, bool is_causal, *, float? scale, bool "
+              "enable_gqa) -> (Tensor, Tensor)",
+    .flags = PST_OP_RANDOM | PST_OP_DROPOUT | PST_OP_ORIGIN,
+    .infer = with_sums_infer,
+    .vjp = sdpa_vjp,
+    .flops = sdpa_flops,
+};
+PST_CPU_KERNELS(sdpa_with_sums, sdpa_kernels);
+
+/* output may be None for a kernel that does not read it. */
+#define BACKWARD_ARGS "Tensor grad_output, Tensor? output, Tensor sums, "
+
 const struct pst_op pst_op_sdpa_backward = {
-    .schema = "penstock::sdpa_backward(Tensor grad_output, " SDPA_ARGS
+    .schema = "penstock::sdpa_backward(" BACKWARD_ARGS SDPA_ARGS
               ", float dropout_p, bool is_causal, float? scale, bool "
               "enable_gqa) -> (Tensor, Tensor, Tensor)",
     .flags = PST_OP_RANDOM,
@@ -251,7 +319,7 @@ const struct pst_op pst_op_sdpa_backward = {
 PST_CPU_KERNELS(sdpa_backward, sdpa_backward_kernels);
 
 const struct pst_op pst_op_sdpa_backward_mask = {
-    .schema = "penstock::sdpa_backward_mask(Tensor grad_output, " SDPA_ARGS
+    .schema = "penstock::sdpa_backward_mask(" BACKWARD_ARGS SDPA_ARGS
               ", float dropout_p, bool is_causal, float? scale, bool "
               "enable_gqa) -> (Tensor, Tensor, Tensor, Tensor)",
     .flags = PST_OP_RANDOM,

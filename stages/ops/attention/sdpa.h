@@ -7,7 +7,13 @@
  *     out (L, Ev) = dropout(p) v (S, Ev)
  * A row in which the mask allows nothing gives 0. The last batch dimension is
  * the head: with enable_gqa, query head h uses key and value head h / group.
- * Backward recomputes p; nothing of size L x S is kept. The gradient of a float
+ * penstock.sdpa_with_sums, which training programs run instead, also gives each
+ * row's maximum score and its sum of e^(s - maximum), (batch dimensions, L, 2)
+ * in f32 (f64 for f64); a row in which the mask allows nothing has -inf and 0.
+ * Backward recomputes p = e^(s - maximum) / sum from them, so nothing of size
+ * L x S is kept. It may read `out` too, since sum(p dp) = sum(g out) for every
+ * row. A kernel that sums p dp instead does not want it (PST_FORM_NONE): in
+ * most models nothing else keeps `out`. The gradient of a float
  * mask is that of s, (batch dimensions, L, S), before the sum over dimensions
  * to which the mask was broadcast; it is the fourth result of
  * sdpa_backward_mask.
@@ -28,15 +34,19 @@ struct pst_sdpa {
     unsigned n_batch;
     int64_t batch[PST_MAX_RANK], batches;
     int64_t l, s, e, ev, group;
-    struct pst_sdpa_operand q, k, v, mask, g; /* g: gradient of out */
+    struct pst_sdpa_operand q, k, v, mask;
+    /* backward: gradient of out, out (data NULL if absent), the rows' sums */
+    struct pst_sdpa_operand g, out, sums;
     double scale, dropout;
     bool causal;
     struct pst_rng_key rng;
 };
 
-/* Describes a call whose query is tensor `first`: 0 forward, 1 backward (then
- * tensor 0 is the gradient). */
-void pst_sdpa_describe(const struct pst_call *c, unsigned first,
+/* Index of the query among the tensors, and arguments, of backward: before it
+ * are the gradient of out, out and the sums. In forward it is 0. */
+#define PST_SDPA_BACKWARD 3
+
+void pst_sdpa_describe(const struct pst_call *c, bool backward,
                        struct pst_sdpa *ret);
 /* Returns the offset of batch number i in an operand; grouped: for key and
  * value heads. */
@@ -52,6 +62,10 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads);
 void pst_sdpa_ref(const struct pst_call *c);
 void pst_sdpa_backward_ref(const struct pst_call *c);
+/* Computes a forward call without keys. */
+void pst_sdpa_no_keys(const struct pst_call *c);
+/* The layouts that kernels of backward prefer: all but `out`. */
+enum pst_form pst_sdpa_backward_form(const struct pst_call *c, unsigned i);
 
 /* --- fast kernels (attention/blocks.c) ---------------------------------- */
 
@@ -60,8 +74,11 @@ void pst_sdpa_backward_ref(const struct pst_call *c);
 #define PST_SDPA_PAD 32
 struct pst_sdpa_loops {
     /* Replaces x[0..n-1] by its softmax, followed by zeros up to whole vectors;
-     * all zeros if every x is -inf. */
-    void (*softmax)(int64_t n, float *x);
+     * all zeros if every x is -inf. sums: receives the maximum and the sum of
+     * e^(x - maximum); may be NULL. */
+    void (*softmax)(int64_t n, float *x, float *sums);
+    /* Does the same with given sums. */
+    void (*softmax_of)(int64_t n, float *x, const float *sums);
     /* dp := p * (dp - sum(p * dp)) for n numbers, then zeros up to whole
      * vectors. */
     void (*backward)(int64_t n, const float *p, float *dp);

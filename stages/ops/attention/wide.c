@@ -90,28 +90,45 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
     }
 }
 
-static void softmax(int64_t n, double *x)
+/* Replaces the scores of a row by their softmax. given: `sums` has the maximum
+ * and the sum of e^(x - maximum); else these are written there, unless it is
+ * NULL. */
+static void softmax(int64_t n, bool given, double *sums, double *x)
 {
     double max = -INFINITY, sum = 0.0;
 
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = 0; !given && j < n; j++)
         max = x[j] > max || isnan(x[j]) ? x[j] : max;
-    if (max == -INFINITY) {
-        memset(x, 0, (size_t)n * sizeof(*x));
-        return;
-    }
+    if (given)
+        max = sums[0];
     for (int64_t j = 0; j < n; j++) {
-        x[j] = exp(x[j] - max);
+        x[j] = max == -INFINITY ? 0.0 : exp(x[j] - max);
         sum += x[j];
     }
-    for (int64_t j = 0; j < n; j++)
+    if (given)
+        sum = sums[1];
+    for (int64_t j = 0; max != -INFINITY && j < n; j++)
         x[j] /= sum;
+    if (given || sums == NULL)
+        return;
+    sums[0] = max;
+    sums[1] = sum;
 }
 
+struct job {
+    const struct pst_call *c;
+    const struct pst_sdpa *p;
+    double *sums; /* of all query rows; NULL: none */
+    bool given;   /* the sums are an operand */
+};
+
 /* prob (rows, s) = softmax(scale q k^T + mask) */
-static void compute_probabilities(const struct pst_sdpa *p,
-                                  const struct block *b, double *prob)
+static void compute_probabilities(const struct job *job, const struct block *b,
+                                  double *prob)
 {
+    const struct pst_sdpa *p = job->p;
+    double *sums =
+        job->sums == NULL ? NULL : job->sums + (b->i * p->l + b->first) * 2;
     const struct pst_gemm g = {.tb = true,
                                .m = b->rows,
                                .n = b->cols,
@@ -130,7 +147,7 @@ static void compute_probabilities(const struct pst_sdpa *p,
             x[j] = -INFINITY;
         if (p->mask.x != NULL)
             add_mask(p, b, row, x);
-        softmax(b->cols, x);
+        softmax(b->cols, job->given, sums == NULL ? NULL : sums + 2 * row, x);
     }
 }
 
@@ -178,11 +195,6 @@ static void add_transposed(const struct pst_sdpa *p, const struct block *b,
     pst_gemm_f64(&g, score, operand_at(p, x, b->i, false, b->first), to);
 }
 
-struct job {
-    const struct pst_call *c;
-    const struct pst_sdpa *p;
-};
-
 static void run_parts(struct job *job, pst_pool_fn fn)
 {
     const struct pst_sdpa *p = job->p;
@@ -205,7 +217,7 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
     for (int64_t n = begin; n < end; n++) {
         const struct block b = block_at(p, n / blocks, n % blocks * ROWS);
 
-        compute_probabilities(p, &b, prob);
+        compute_probabilities(job, &b, prob);
         if (p->dropout > 0.0)
             apply_dropout(p, &b, prob, prob);
         multiply_rows(p, &b, prob, &p->v, p->ev, 1.0,
@@ -217,11 +229,13 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
 void pst_sdpa_f64(const struct pst_call *c)
 {
     struct pst_sdpa p;
-    struct job job = {c, &p};
+    struct job job = {.c = c, .p = &p};
 
-    pst_sdpa_describe(c, 0, &p);
+    pst_sdpa_describe(c, false, &p);
+    if (c->n_out == 2)
+        job.sums = c->out[1].data;
     if (p.s == 0)
-        memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
+        pst_sdpa_no_keys(c);
     else if (p.l > 0)
         run_parts(&job, forward_part);
 }
@@ -273,7 +287,7 @@ static void backward_block(const struct job *job, const struct block *b,
                                .alpha = 1.0};
     const double *kept = s->prob;
 
-    compute_probabilities(p, b, s->prob);
+    compute_probabilities(job, b, s->prob);
     pst_gemm_f64(&g, operand_at(p, &p->g, b->i, false, b->first),
                  operand_at(p, &p->v, b->i, true, 0), s->ds);
     if (p->dropout > 0.0) {
@@ -322,9 +336,9 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
 void pst_sdpa_backward_f64(const struct pst_call *c)
 {
     struct pst_sdpa p;
-    struct job job = {c, &p};
+    struct job job = {.c = c, .p = &p, .sums = c->in[2].data, .given = true};
 
-    pst_sdpa_describe(c, 1, &p);
+    pst_sdpa_describe(c, true, &p);
     if (p.s == 0)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/core/mode.h"
 
+#include "stages/ops/core/rows.h"
+
 #include <string.h>
 
 static bool is_flag(const struct pst_param *param)
@@ -63,6 +65,12 @@ int pst_mode_identity_arg(const struct pst_op *op,
         return -1;
     eval = pst_schema_arg(schema, "eval");
     return eval >= 0 ? eval : pst_schema_arg(schema, "p") >= 0 ? 0 : -1;
+}
+
+const struct pst_op *pst_mode_saving(const struct pst_op *op)
+{
+    return op == &pst_op_scaled_dot_product_attention ? &pst_op_sdpa_with_sums
+                                                      : NULL;
 }
 
 bool pst_mode_is_random(const struct pst_node *node)

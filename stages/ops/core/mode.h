@@ -5,7 +5,8 @@
  * Applies model.eval() to nodes. Export records the model's mode in arguments:
  * `train` or `training` of dropout, `dropout_p` of attention, `training` of our
  * own rows that select one of two results of a composition (penstock.by_mode,
- * penstock.norm_mode). Pure functions.
+ * penstock.norm_mode). Some operators have another row in training programs.
+ * Pure functions.
  */
 #include "stages/ops/core/op.h"
 
@@ -22,6 +23,10 @@ bool pst_mode_has_dropout(const struct pst_schema *schema,
 int pst_mode_identity_arg(const struct pst_op *op,
                           const struct pst_schema *schema,
                           const struct pst_arg *args);
+
+/* Returns the row of which nodes that are differentiated become one: with the
+ * same arguments and vjp, and more results, which the vjp reads. NULL: none. */
+const struct pst_op *pst_mode_saving(const struct pst_op *op);
 
 /* True if the node draws random numbers with its current arguments. */
 bool pst_mode_is_random(const struct pst_node *node);

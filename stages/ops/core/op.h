@@ -125,6 +125,9 @@ enum pst_form {
      * kernel that prefers it also accepts PST_FORM_BF16. */
     PST_FORM_PACKED,
     PST_FORM_PACKED_T,
+    /* The kernel does not read this optional operand: the compiler removes it
+     * from the node, so that nothing is kept for it. */
+    PST_FORM_NONE,
 };
 
 struct pst_kernel {

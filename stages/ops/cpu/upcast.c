@@ -105,11 +105,27 @@ static void run_upcast(const struct pst_call *c)
         convert_operand(c, &c->out[i], &w.out[i], true);
 }
 
+/* Operands that the inner kernel does not read. It has no other preferences
+ * that hold for 16 bits. */
+static enum pst_form upcast_form(const struct pst_call *c, unsigned i)
+{
+    const struct pst_kernel *inner = c->owner;
+    struct x32 w;
+
+    if (inner->form == NULL)
+        return PST_FORM_OWN;
+    describe(c, NULL, &w);
+    w.call.owner = inner->owner;
+    return inner->form(&w.call, i) == PST_FORM_NONE ? PST_FORM_NONE
+                                                    : PST_FORM_OWN;
+}
+
 static const struct pst_kernel widened = {
     .name = "widened",
     .dtypes = PST_D(BF16) | PST_D(F16),
     .scratch = upcast_scratch,
     .run = run_upcast,
+    .form = upcast_form,
     .tolerance = 1e-2,
 };
 

@@ -24,9 +24,11 @@ def attention(name, want, batch, heads, t, width, keys=None, mask="None",
     backward = "%r, %s, %t = penstock.sdpa_backward"
     if with_mask:
         backward = "%r, %s, %t, %u = penstock.sdpa_backward_mask"
-    nodes = [names + "%r = aten.scaled_dot_product_attention.default(" + rest +
-             f"None, enable_gqa={gqa})",
-             f"input %g: {q}; {names}{backward}.default(%g, {rest}None, {gqa})"]
+    sums = f"input %p: f32[{batch}, {heads}, {t}, 2]; "
+    nodes = [names + "%r, %s = penstock.sdpa_with_sums.default(" + rest +
+             f"scale=None, enable_gqa={gqa})",
+             f"input %g: {q}; {sums}{names}{backward}.default(%g, None, %p, "
+             f"{rest}None, {gqa})"]
 
     def make():
         inputs = [torch.randn(batch, n, t, width) for n in (heads, keys, keys)]

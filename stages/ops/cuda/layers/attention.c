@@ -96,6 +96,7 @@ static struct pst_cuda_sdpa params_of(const struct pst_call *c,
                                 .v = operand_of(&p->v),
                                 .mask = operand_of(&p->mask),
                                 .g = operand_of(&p->g),
+                                .o = operand_of(&p->out),
                                 .l = (int32_t)p->l,
                                 .s = (int32_t)p->s,
                                 .e = (int32_t)p->e,
@@ -133,9 +134,10 @@ static void forward_run(const struct pst_call *c)
     struct pst_cuda_sdpa p;
     struct pst_sdpa of;
 
-    pst_sdpa_describe(c, 0, &of);
+    pst_sdpa_describe(c, false, &of);
     p = params_of(c, &of);
     p.out = c->out[0].data;
+    p.sums = c->n_out == 2 ? c->out[1].data : NULL;
     launch_tiles(c, ROWS, p.l, of.batches, &p);
 }
 
@@ -145,7 +147,7 @@ static size_t backward_scratch(const struct pst_call *c,
 {
     struct pst_sdpa of;
 
-    pst_sdpa_describe(c, 1, &of);
+    pst_sdpa_describe(c, true, &of);
     return (size_t)(of.batches * of.l) * PST_CUDA_SDPA_STATS * sizeof(float);
 }
 
@@ -154,8 +156,9 @@ static void backward_run(const struct pst_call *c)
     struct pst_cuda_sdpa p;
     struct pst_sdpa of;
 
-    pst_sdpa_describe(c, 1, &of);
+    pst_sdpa_describe(c, true, &of);
     p = params_of(c, &of);
+    p.sums = c->in[2].data;
     p.stats = c->scratch;
     p.dq = c->out[0].data;
     p.dk = c->out[1].data;
@@ -168,11 +171,12 @@ static void backward_run(const struct pst_call *c)
 /* --- kernels ----------------------------------------------------------------
  */
 
-/* True for one dtype with at most 128 columns, and a mask of it or of bool. */
+/* True for one dtype with at most 128 columns, and a mask of it or of bool. The
+ * sums are in f32. */
 static bool fits(const struct pst_call *c, const struct pst_sdpa *p)
 {
     for (unsigned i = 0; i < c->n_in; i++)
-        if (!pst_cuda_is_absent(&c->in[i]) &&
+        if (!pst_cuda_is_absent(&c->in[i]) && &c->in[i] != p->sums.x &&
             c->in[i].meta->dtype != p->q.x->meta->dtype &&
             !(&c->in[i] == p->mask.x && c->in[i].meta->dtype == PST_BOOL))
             return false;
@@ -186,17 +190,20 @@ static bool forward_supports(const struct pst_call *c)
 {
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 0, &p);
+    pst_sdpa_describe(c, false, &p);
     return fits(c, &p);
 }
 
 /* False if keys are broadcast: their gradients would have to be summed over
- * batches. Heads may be grouped. */
+ * batches. Heads may be grouped. The result is read for sum(p dp) = sum(g out),
+ * which a pass over all keys would take otherwise. */
 static bool backward_supports(const struct pst_call *c)
 {
     struct pst_sdpa p;
 
-    pst_sdpa_describe(c, 1, &p);
+    pst_sdpa_describe(c, true, &p);
+    if (p.out.x == NULL || !pst_meta_is_contiguous(p.sums.x->meta))
+        return false;
     for (unsigned d = 0; d < p.n_batch; d++)
         if (p.k.x->meta->size[d] * (d + 1 == p.n_batch ? p.group : 1) !=
             p.batch[d])
@@ -213,14 +220,20 @@ static const struct pst_kernel forward_kernels[] = {
      forward_run, 1e-5},
 };
 PST_CUDA_KERNELS(scaled_dot_product_attention, forward_kernels);
+PST_CUDA_KERNELS(sdpa_with_sums, forward_kernels);
 
 static const struct pst_kernel backward_kernels[] = {
     {"cuda_sdpa_backward_f32", PST_ISA_ANY, PST_D(F32),
      PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
      backward_scratch, backward_run, 2e-5},
-    {"cuda_sdpa_backward_16", PST_ISA_ANY, PST_D_16,
+    /* The result, probabilities and gradients of scores are rounded: three half
+     * units in the last place. */
+    {"cuda_sdpa_backward_bf16", PST_ISA_ANY, PST_D(BF16),
      PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
-     backward_scratch, backward_run, 2e-5},
+     backward_scratch, backward_run, 3.0 / 256},
+    {"cuda_sdpa_backward_f16", PST_ISA_ANY, PST_D(F16),
+     PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
+     backward_scratch, backward_run, 3.0 / 2048},
 };
 PST_CUDA_KERNELS(sdpa_backward, backward_kernels);
 PST_CUDA_KERNELS(sdpa_backward_mask, backward_kernels);

@@ -15,21 +15,44 @@ static int64_t fill_lanes(int64_t n, float *x, float value)
     return whole;
 }
 
-static void softmax(int64_t n, float *x)
+/* No key of the row is allowed; a NaN also compares like that, and stays. */
+static void clear_hidden(int64_t m, float *x)
+{
+    for (int64_t i = 0; i < m; i++)
+        x[i] = x[i] == -INFINITY ? 0.0f : x[i];
+}
+
+static void softmax(int64_t n, float *x, float *sums)
 {
     const int64_t m = fill_lanes(n, x, -INFINITY);
     const float max = pst_row_max(m, x);
+    float sum = 0.0f, scale;
 
     if (max == -INFINITY) {
-        /* No key is allowed; a NaN also compares like that, and stays. */
-        for (int64_t i = 0; i < m; i++)
-            x[i] = x[i] == -INFINITY ? 0.0f : x[i];
+        clear_hidden(m, x);
     } else {
-        const float scale = 1.0f / pst_row_exp(m, x, max, x);
-
+        sum = pst_row_exp(m, x, max, x);
+        scale = 1.0f / sum;
         for (int64_t i = 0; i < m; i++)
             x[i] *= scale;
     }
+    if (sums == NULL)
+        return;
+    sums[0] = max;
+    sums[1] = sum;
+}
+
+static void softmax_of(int64_t n, float *x, const float *sums)
+{
+    const int64_t m = fill_lanes(n, x, -INFINITY);
+    const float max = sums[0], scale = 1.0f / sums[1];
+
+    if (max == -INFINITY) {
+        clear_hidden(m, x);
+        return;
+    }
+    for (int64_t i = 0; i < m; i++)
+        x[i] = pst_real_exp_neg(x[i] - max) * scale;
 }
 
 static void backward(int64_t n, const float *restrict p, float *restrict dp)
@@ -57,6 +80,7 @@ static void transpose(int64_t rows, int64_t cols, const float *from,
 
 const struct pst_sdpa_loops PST_SIMD(pst_sdpa_loops) = {
     .softmax = softmax,
+    .softmax_of = softmax_of,
     .backward = backward,
     .product = multiply_tile,
     .dots = PST_SIMD(pst_simd_dots),

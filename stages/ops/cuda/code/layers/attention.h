@@ -39,9 +39,13 @@ enum pst_cuda_sdpa_mask {
 };
 
 struct pst_cuda_sdpa {
-    struct pst_cuda_sdpa_operand q, k, v, mask, g;
+    /* g, o: the gradient of the result and the result, for backward */
+    struct pst_cuda_sdpa_operand q, k, v, mask, g, o;
     void *out, *dq, *dk, *dv;
     void *ds; /* gradient of the scores, (batches, L, S); NULL: not wanted */
+    /* Maximum and sum of e^(s - maximum) of each query row: forward writes
+     * them, unless this is NULL, and backward reads them. */
+    float *sums;
     float *stats;
     int64_t batch[PST_CUDA_RANK];
     int64_t group;

@@ -5,10 +5,10 @@
  * and gradients of scores that are rounded to 16 bits for the next product.
  * While tiles of keys and values, or of queries and gradients, are used, the
  * next ones are copied. Gradients are computed by two kernels, without atomics:
- * one goes through the keys of a tile of query rows, first for their
- * statistics, then for dq; the other through the query rows of a tile of keys,
- * for dk and dv. The first blocks have the tiles with most work, so that no
- * long one begins last.
+ * one goes through the keys of a tile of query rows, for dq; the other through
+ * the query rows of a tile of keys, for dk and dv. The first computes
+ * statistics of its rows for both, from what forward has saved. The first
+ * blocks have the tiles with most work, so that no long one begins last.
  */
 #include "stages/ops/cuda/code/layers/sdpa_16_scores.cuh"
 
@@ -72,9 +72,16 @@ PST_DEVICE void sdpa16_attend(const struct pst_cuda_sdpa &p)
     for (int m = 0; m < T; m++) {
         PST_UNROLL
         for (int h = 0; h < 2; h++) {
+            const int row = at.top + warp + m * 16 + sdpa16_row(2 * h);
             const float sum = sdpa16_row_sum(rows.sum[m][h]);
             const float by = sum == 0.0f ? 0.0f : 1.0f / sum;
 
+            if (p.sums != nullptr && sdpa16_lane() % 4 == 0 && row < p.l) {
+                float *const sums = p.sums + 2 * (at.i * p.l + row);
+
+                sums[0] = rows.max[m][h] * unit.by * (1.0f / SDPA16_LOG2E);
+                sums[1] = sum;
+            }
             PST_UNROLL
             for (int d = 0; d < D / 8; d++) {
                 to[m][d][2 * h] *= by;
@@ -95,29 +102,70 @@ template <int T> struct sdpa16_stats {
     float log[T][2], sum[T][2];
 };
 
-/* Computes the statistics from the maxima and sums of the tiles, and stores
- * those of the rows from `first` on. */
-template <int T>
-PST_DEVICE void sdpa16_close(const struct pst_cuda_sdpa &p, int64_t i,
-                             int first, float by,
-                             const struct sdpa16_rows<T> &rows,
-                             struct sdpa16_stats<T> &stats)
+/* A lane's part of each of its rows of the result: the eight columns from 8
+ * (lane % 4) + 32 c on. */
+template <int D, int T> struct sdpa16_outs {
+    uint32_t x[T][2][D / 32][4];
+};
+
+template <int D, int T>
+PST_DEVICE void sdpa16_load_outs(const struct pst_cuda_sdpa &p, int64_t i,
+                                 int first, struct sdpa16_outs<D, T> &out)
 {
+    const struct sdpa16_source from =
+        sdpa16_source_of(p.o, sdpa_offset(p, p.o, i, false), p.ev);
+
     PST_UNROLL
     for (int m = 0; m < T; m++) {
         PST_UNROLL
         for (int h = 0; h < 2; h++) {
             const int row = first + m * 16 + sdpa16_row(2 * h);
-            const float sum = sdpa16_row_sum(rows.sum[m][h]);
-            float *const to = p.stats + PST_CUDA_SDPA16_STATS * (i * p.l + row);
 
-            stats.log[m][h] = sum == 0.0f
-                                  ? INFINITY
-                                  : sdpa_base(rows.max[m][h] * by) + log2f(sum);
-            stats.sum[m][h] = sdpa16_row_sum(stats.sum[m][h]);
-            if (sum != 0.0f)
-                stats.sum[m][h] /= sum;
+            PST_UNROLL
+            for (int c = 0; c < D / 32; c++) {
+                const int col = sdpa16_lane() % 4 * 8 + c * 32;
+
+                sdpa16_load_row(p.o, from, row, p.l, col, p.ev, out.x[m][h][c]);
+            }
+        }
+    }
+}
+
+/* Computes the statistics of a lane's rows, and stores those of the rows from
+ * `first` on. g: the warp's rows of the gradient. */
+template <class H, int D, int T>
+PST_DEVICE void sdpa16_gather(const struct pst_cuda_sdpa &p, int64_t i,
+                              int first, const uint16_t *g,
+                              const struct sdpa16_outs<D, T> &out,
+                              struct sdpa16_stats<T> &stats)
+{
+    PST_UNROLL
+    for (int m = 0; m < T; m++) {
+        PST_UNROLL
+        for (int h = 0; h < 2; h++) {
+            const int y = m * 16 + sdpa16_row(2 * h), row = first + y;
+            float max = 0.0f, total = 0.0f, sum = 0.0f;
+
+            PST_UNROLL
+            for (int c = 0; c < D / 32; c++) {
+                uint32_t x[4];
+
+                sdpa16_load8(g + y * (D + SDPA16_PAD) + sdpa16_lane() % 4 * 8 +
+                                 c * 32,
+                             x);
+                sdpa16_add_dot<H>(x, out.x[m][h][c], sum);
+            }
+            if (row < p.l) {
+                max = p.sums[2 * (i * p.l + row)];
+                total = p.sums[2 * (i * p.l + row) + 1];
+            }
+            stats.log[m][h] =
+                total == 0.0f ? INFINITY : max * SDPA16_LOG2E + log2f(total);
+            stats.sum[m][h] = sdpa16_row_sum(sum);
             if (sdpa16_lane() % 4 == 0 && row < p.l) {
+                float *const to =
+                    p.stats + PST_CUDA_SDPA16_STATS * (i * p.l + row);
+
                 to[0] = stats.log[m][h];
                 to[1] = stats.sum[m][h];
             }
@@ -191,29 +239,6 @@ PST_DEVICE void sdpa16_pair(const struct pst_cuda_sdpa &p,
     sdpa16_scores<H>(p, a, apart, s);
 }
 
-/* Adds a tile to the statistics of rows. */
-template <int T, int N>
-PST_DEVICE void sdpa16_gather(struct sdpa16_rows<T> &rows, float by,
-                              float (&s)[T][N][4], const float (&t)[T][N][4],
-                              float (&sum)[T][2])
-{
-    PST_UNROLL
-    for (int m = 0; m < T; m++) {
-        PST_UNROLL
-        for (int h = 0; h < 2; h++) {
-            sum[m][h] *= sdpa16_advance(rows, by, m, h, s);
-            PST_UNROLL
-            for (int n = 0; n < N; n++) {
-                PST_UNROLL
-                for (int e = 2 * h; e < 2 * h + 2; e++)
-                    /* 0 times infinity would be NaN. */
-                    sum[m][h] +=
-                        s[m][n][e] != 0.0f ? s[m][n][e] * t[m][n][e] : 0.0f;
-            }
-        }
-    }
-}
-
 template <class H, int D, int T, int N>
 PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
 {
@@ -228,7 +253,7 @@ PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
         sdpa16_queries_of(q + warp * W, q + (ROWS + warp) * W,
                           sdpa16_key_tiles_of<D, N>(p, i, q + 2 * ROWS * W));
     float s[T][N / 8][4], t[T][N / 8][4], to[T][D / 8][4];
-    struct sdpa16_rows<T> rows;
+    struct sdpa16_outs<D, T> out;
     struct sdpa16_stats<T> stats;
 
     sdpa16_copy<D, ROWS>(
@@ -241,23 +266,9 @@ PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
     a.keys.copy(p, 0, 0);
     if (p.ds != nullptr)
         sdpa_clear_scores<uint16_t>(p, i, at.top, ROWS, tiles * N);
-    sdpa16_begin(rows);
-    PST_UNROLL
-    for (int m = 0; m < T; m++)
-        stats.sum[m][0] = stats.sum[m][1] = 0.0f;
-    for (int n = 0; n < tiles; n++) {
-        const struct sdpa16_area<false> area =
-            sdpa16_area_of<false>(i, at.top + warp, n * N);
-
-        sdpa_arrive();
-        /* The copies go on from the last tile to the first. */
-        a.keys.copy(p, n + 1, n + 1 < tiles ? (n + 1) * N : 0);
-        if (sdpa16_is_idle<T, N / 8>(p, area))
-            continue;
-        sdpa16_pair<H, D>(p, a, area, n, unit.apart, s, t);
-        sdpa16_gather(rows, unit.by, s, t, stats.sum);
-    }
-    sdpa16_close(p, i, at.top + warp, unit.by, rows, stats);
+    sdpa16_load_outs(p, i, at.top + warp, out);
+    sdpa_arrive();
+    sdpa16_gather<H>(p, i, at.top + warp, a.g, out, stats);
     sdpa16_clear(to);
     for (int n = 0; n < tiles; n++) {
         const struct sdpa16_area<false> area =
@@ -265,10 +276,10 @@ PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
 
         sdpa_arrive();
         if (n + 1 < tiles)
-            a.keys.copy(p, tiles + n + 1, (n + 1) * N);
+            a.keys.copy(p, n + 1, (n + 1) * N);
         if (p.ds == nullptr && sdpa16_is_idle<T, N / 8>(p, area))
             continue;
-        sdpa16_pair<H, D>(p, a, area, tiles + n, unit.apart, s, t);
+        sdpa16_pair<H, D>(p, a, area, n, unit.apart, s, t);
         PST_UNROLL
         for (int m = 0; m < T; m++) {
             PST_UNROLL
@@ -282,7 +293,7 @@ PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
         }
         if (p.ds != nullptr)
             sdpa16_put_scores<H>(p, area, s);
-        sdpa16_outer<H, D>(s, a.keys.keys(tiles + n), to);
+        sdpa16_outer<H, D>(s, a.keys.keys(n), to);
     }
     pst_copies_wait(); /* none may be left when the block ends */
     sdpa16_store<H>((uint16_t *)p.dq + i * p.l * p.e, at.top + warp, p.l, p.e,

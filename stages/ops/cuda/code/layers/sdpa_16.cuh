@@ -93,6 +93,52 @@ PST_DEVICE void sdpa16_copy(uint16_t *tile,
     }
 }
 
+/* Reads eight elements, two per word. */
+PST_DEVICE void sdpa16_load8(const uint16_t *at, uint32_t (&to)[4])
+{
+    const float4 x = sdpa_load4((const float *)at);
+
+    to[0] = __float_as_uint(x.x);
+    to[1] = __float_as_uint(x.y);
+    to[2] = __float_as_uint(x.z);
+    to[3] = __float_as_uint(x.w);
+}
+
+/* Reads eight columns of a row, from column `col` on. Elements outside of the
+ * operand are 0. */
+PST_DEVICE void sdpa16_load_row(const struct pst_cuda_sdpa_operand &f,
+                                const struct sdpa16_source &from, int row,
+                                int rows, int col, int cols, uint32_t (&to)[4])
+{
+    const uint16_t *const at = from.x + row * f.row;
+
+    if (from.vector && row < rows && col < cols) {
+        sdpa16_load8(at + col, to);
+        return;
+    }
+    PST_UNROLL
+    for (int k = 0; k < 4; k++) {
+        const int c = col + 2 * k;
+
+        to[k] = row < rows && c < cols ? at[c * f.col] : 0u;
+        if (row < rows && c + 1 < cols)
+            to[k] |= (uint32_t)at[(c + 1) * f.col] << 16;
+    }
+}
+
+/* sum += the products of eight elements each. */
+template <class H>
+PST_DEVICE void sdpa16_add_dot(const uint32_t (&a)[4], const uint32_t (&b)[4],
+                               float &sum)
+{
+    PST_UNROLL
+    for (int k = 0; k < 4; k++) {
+        sum += H::number((uint16_t)a[k]) * H::number((uint16_t)b[k]);
+        sum += H::number((uint16_t)(a[k] >> 16)) *
+               H::number((uint16_t)(b[k] >> 16));
+    }
+}
+
 /* Tiles of keys and values that a block of query rows goes through: two of each
  * in shared memory, of n rows. */
 template <int D, int N> struct sdpa16_key_tiles {

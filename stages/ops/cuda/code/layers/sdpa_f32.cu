@@ -3,9 +3,10 @@
  * Attention in f32, in tiles, with scores that exist only in a block. While a
  * tile of keys is used, that of the values is copied, and the other way around.
  * Gradients are computed by two kernels, without atomics: one goes through the
- * keys of a tile of query rows, first for their statistics, then for dq; the
- * other through the query rows of a tile of keys, for dk and dv. The first
- * blocks have the tiles with most work, so that no long one begins last.
+ * keys of a tile of query rows, for dq; the other through the query rows of a
+ * tile of keys, for dk and dv. The first computes statistics of its rows for
+ * both, from what forward has saved. The first blocks have the tiles with most
+ * work, so that no long one begins last.
  */
 #include "stages/ops/cuda/code/layers/sdpa_f32.cuh"
 
@@ -94,6 +95,10 @@ PST_DEVICE void sdpa_attend(const struct pst_cuda_sdpa &p)
     for (int r = 0; r < R; r++) {
         const float sum = sdpa_row_sum(rows.sum[r]);
 
+        if (p.sums != nullptr && sdpa_x() == 0 && row + r < p.l) {
+            p.sums[2 * (i * p.l + row + r)] = rows.max[r];
+            p.sums[2 * (i * p.l + row + r) + 1] = sum;
+        }
         PST_UNROLL
         for (int j = 0; j < D / SDPA_SIDE; j++)
             to[r][j] = sum == 0.0f ? 0.0f : to[r][j] / sum;
@@ -116,7 +121,7 @@ PST_CUDA_KERNEL_TWO(pst_sdpa_f32_128, struct pst_cuda_sdpa)
  */
 
 /* The tiles of a block, in shared memory, and where keys and values are read
- * from. The copies go on from the last tile of keys to the first. */
+ * from. */
 template <int D, int R, int N> struct sdpa_query_block {
     float *q, *g, *key, *value, *ds;
     struct sdpa_source k, v;
@@ -134,8 +139,8 @@ PST_DEVICE void sdpa_pair(const struct pst_cuda_sdpa &p,
 {
     sdpa_inner<D>(a.g, a.value, t);
     sdpa_arrive(); /* the keys are there, the values are read */
-    sdpa_copy<D, N>(a.value, p.v, a.v, first + N < a.end ? first + N : 0, p.s,
-                    p.ev);
+    if (first + N < a.end)
+        sdpa_copy<D, N>(a.value, p.v, a.v, first + N, p.s, p.ev);
     sdpa_inner<D>(a.q, a.key, s);
     /* The offset is computed for each tile: no register is left to keep it. */
     sdpa_scores<R, N / SDPA_SIDE, false>(
@@ -151,50 +156,40 @@ PST_DEVICE void sdpa_next_keys(const struct pst_cuda_sdpa &p,
                                int first)
 {
     sdpa_arrive(); /* the values are there, the keys are read */
-    sdpa_copy<D, N>(a.key, p.k, a.k, first + N < a.end ? first + N : 0, p.s,
-                    p.e);
+    if (first + N < a.end)
+        sdpa_copy<D, N>(a.key, p.k, a.k, first + N, p.s, p.e);
 }
 
 /* Statistics of each row, stored by its first thread: base, 1 / sum, and
- * sum(p dp). */
-template <int D, int R, int N>
-PST_DEVICE void sdpa_gather(const struct pst_cuda_sdpa &p,
-                            const struct sdpa_query_block<D, R, N> &a,
-                            float (&base)[R], float (&inverse)[R],
-                            float (&sum)[R])
+ * sum(p dp) = sum(g out), with the gradients g in shared memory. */
+template <int D, int R>
+PST_DEVICE void sdpa_gather(const struct pst_cuda_sdpa &p, int64_t i, int top,
+                            const float *g, float (&base)[R],
+                            float (&inverse)[R], float (&sum)[R])
 {
-    float s[R][N / SDPA_SIDE], t[R][N / SDPA_SIDE];
-    struct sdpa_rows<R> rows;
+    const float *const out =
+        (const float *)p.o.x + sdpa_offset(p, p.o, i, false);
 
-    sdpa_begin(rows);
-    PST_UNROLL
-    for (int r = 0; r < R; r++)
-        sum[r] = 0.0f;
-    for (int first = 0; first < a.end; first += N) {
-        sdpa_pair(p, a, first, s, t);
-        PST_UNROLL
-        for (int r = 0; r < R; r++) {
-            sum[r] *= sdpa_advance(rows, r, s);
-            PST_UNROLL
-            for (int c = 0; c < N / SDPA_SIDE; c++) {
-                if (p.drop.limit != 0)
-                    t[r][c] *= sdpa_keep(p, a.i, a.top + sdpa_y() * R + r,
-                                         first + sdpa_x() + c * SDPA_SIDE);
-                /* 0 times infinity would be NaN. */
-                sum[r] += s[r][c] != 0.0f ? s[r][c] * t[r][c] : 0.0f;
-            }
-        }
-        sdpa_next_keys(p, a, first);
-    }
     PST_UNROLL
     for (int r = 0; r < R; r++) {
-        const int row = a.top + sdpa_y() * R + r;
-        const float total = sdpa_row_sum(rows.sum[r]);
-        float *to = p.stats + PST_CUDA_SDPA_STATS * (a.i * p.l + row);
+        const int y = sdpa_y() * R + r, row = top + y;
+        const float *sums = p.sums + 2 * (i * p.l + row);
+        float *to = p.stats + PST_CUDA_SDPA_STATS * (i * p.l + row);
+        float total = 0.0f;
 
-        base[r] = sdpa_base(rows.max[r]);
+        sum[r] = 0.0f;
+        PST_UNROLL
+        for (int j = 0; j < D / SDPA_SIDE; j++)
+            if (row < p.l && sdpa_col(j) < p.ev)
+                sum[r] += g[y * (D + SDPA_PAD) + sdpa_col(j)] *
+                          out[row * p.o.row + sdpa_col(j) * p.o.col];
+        sum[r] = sdpa_row_sum(sum[r]);
+        base[r] = 0.0f;
+        if (row < p.l) {
+            base[r] = sdpa_base(sums[0]);
+            total = sums[1];
+        }
         inverse[r] = total == 0.0f ? 0.0f : 1.0f / total;
-        sum[r] = sdpa_row_sum(sum[r]) * inverse[r];
         if (sdpa_x() == 0 && row < p.l) {
             to[0] = base[r];
             to[1] = inverse[r];
@@ -252,7 +247,7 @@ PST_DEVICE void sdpa_grad_query(const struct pst_cuda_sdpa &p)
     sdpa_copy<D, N>(a.key, p.k, a.k, 0, p.s, p.e);
     if (p.ds != nullptr)
         sdpa_clear_scores<float>(p, i, at.top, ROWS, (a.end + N - 1) / N * N);
-    sdpa_gather(p, a, base, inverse, sum);
+    sdpa_gather<D>(p, i, at.top, a.g, base, inverse, sum);
     for (int first = 0; first < a.end; first += N) {
         sdpa_pair(p, a, first, s, t);
         PST_UNROLL
