@@ -96,6 +96,7 @@ INSIDES = {
         "stages/ops/core/registry.c": "finds a row's place in a device's table",
         "stages/ops/cpu/kernels.c": "is the table of cpu",
         "stages/ops/cuda/kernels.c": "is the table of cuda",
+        "tests/compile/test_passes.c": "has a table with another kernel",
         "tests/device/test_sparse.c": "has a table with holes",
     },
 }

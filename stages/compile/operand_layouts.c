@@ -5,9 +5,10 @@
  * Each conversion is shared by all readers, covers the whole tensor if its
  * readers together read all of it, and is done in the action that reads it
  * first. A later action converts again only if the tensor is stored for it
- * anyway, so conversions never add to the stash. Only matrices computed once a
- * step are packed; others get PST_FORM_BF16. A program uses either
- * bf16 or f32 (PST_FORM_ROUNDED) for all its conversions.
+ * anyway, so conversions never add to the stash. Nor does an operand of which a
+ * copy is stored, if the kernel can read that (PST_FORM_ANY). Only matrices
+ * computed once a step are packed; others get PST_FORM_BF16. A program uses
+ * either bf16 or f32 (PST_FORM_ROUNDED) for all its conversions.
  */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
@@ -27,6 +28,8 @@ struct packed {
 struct known {
     double wanted;   /* elements that kernels want in another layout */
     unsigned direct; /* bit l: list l reads the storage as it is */
+    unsigned any;    /* the same, where a copy would do */
+    const struct pst_node *copied;       /* copies all of the storage */
     struct pst_value *made[PST_N_LISTS]; /* conversion that each list made */
     const struct packed *packed;
 };
@@ -87,8 +90,31 @@ static void check_use(void *ctx, struct pst_value **slot, enum pst_form form)
 
     if (form == PST_FORM_OWN)
         of->direct |= 1u << l->list;
+    else if (form == PST_FORM_ANY)
+        of->any |= 1u << l->list;
     else if (form != PST_FORM_NONE && !is_packed(l->forms, *slot, form))
         of->wanted += (double)pst_meta_numel(&(*slot)->meta);
+}
+
+/* Records a node that copies all elements of its operand's storage, in the
+ * order of the operand's dimensions. */
+static void record_copy(struct forms *forms, const struct pst_node *node)
+{
+    const unsigned flags = PST_OP_MAYBE_VIEW | PST_OP_PASSES_ON;
+    const struct pst_value *from, *storage;
+
+    if (node->op != &pst_op_clone &&
+        (node->op->flags & (flags | PST_OP_RANDOM)) != flags)
+        return;
+    from = node->args[0].value;
+    storage = pst_value_storage((void *)from);
+    if (node->phase == PST_PHASE_F && node->outs[0]->base == NULL &&
+        pst_meta_is_contiguous(&node->outs[0]->meta) &&
+        node->outs[0]->meta.dtype == from->meta.dtype &&
+        storage->meta.dtype == from->meta.dtype &&
+        pst_meta_is_contiguous(&storage->meta) &&
+        pst_meta_numel(&from->meta) == pst_meta_numel(&storage->meta))
+        forms->of[storage->id].copied = node;
 }
 
 /* Counts the uses of all values. */
@@ -110,6 +136,8 @@ static enum pst_status count_all_uses(struct forms *forms)
                                  forms->build.diag);
         if (status == PST_OK && kernel != NULL)
             visit_slots(node, &call, kernel, check_use, &l);
+        if (status == PST_OK && kernel != NULL)
+            record_copy(forms, node);
     }
     return status;
 }
@@ -164,7 +192,7 @@ static struct pst_value *find_converted(const struct forms *f,
     const struct known *of = &f->of[from->id];
     const struct pst_value *storage = pst_value_storage((void *)from);
     const bool replaces =
-        f->of[storage->id].direct >> list == 0 &&
+        (f->of[storage->id].direct | f->of[storage->id].any) >> list == 0 &&
         (form != PST_FORM_ROUNDED || storage->kind == PST_VALUE_NODE);
 
     if (pst_is_constant(f->program, from))
@@ -235,6 +263,51 @@ static struct pst_value *packed_of(struct forms *f, struct pst_value *value,
     return t->made;
 }
 
+/* --- copies that are kept ------------------------------------------------- */
+
+/* Finds the strides of the elements of `value` in a copy of `from`, which is
+ * contiguous. Returns false unless each dimension of the value is one of
+ * `from`. */
+static bool find_strides(const struct pst_value *value,
+                         const struct pst_value *from, struct pst_meta *ret)
+{
+    struct pst_meta copy = from->meta;
+
+    pst_meta_set_contiguous(&copy);
+    *ret = value->meta;
+    for (unsigned d = 0; d < ret->rank; d++) {
+        unsigned e = 0;
+
+        while (e < copy.rank && (copy.size[e] != ret->size[d] ||
+                                 from->meta.stride[e] != ret->stride[d]))
+            e++;
+        if (e == copy.rank && ret->size[d] != 1)
+            return false;
+        ret->stride[d] = e < copy.rank ? copy.stride[e] : 1;
+    }
+    return true;
+}
+
+/* Returns the value as a view of a copy that is stored, if it would be stored
+ * for this kernel alone; else the value. */
+static struct pst_value *find_stored(struct forms *f, struct pst_value *value)
+{
+    const unsigned later = 1u << PST_LIST_B | 1u << PST_LIST_W;
+    const struct pst_value *storage = pst_value_storage(value);
+    const struct known *of = storage->id < f->n ? &f->of[storage->id] : NULL;
+    const struct pst_node *node = of != NULL ? of->copied : NULL;
+    struct pst_meta meta;
+
+    if (node == NULL || storage->kind != PST_VALUE_NODE ||
+        (of->direct & later) != 0 || value->offset != 0 ||
+        pst_meta_numel(&value->meta) != pst_meta_numel(&storage->meta) ||
+        (f->of[node->outs[0]->id].direct & later) == 0 ||
+        !find_strides(value, node->args[0].value, &meta))
+        return value;
+    f->build.prefix = "stored";
+    return view_of(&f->build, node->outs[0], &meta, 0);
+}
+
 struct conversion_ctx {
     struct forms *forms;
     enum pst_list list;
@@ -252,9 +325,12 @@ static void convert_operand(void *ctx, struct pst_value **slot,
         *slot = NULL;
         return;
     }
-    made = is_packed(g->forms, *slot, form)
-               ? packed_of(g->forms, *slot, form)
-               : form_of(g->forms, *slot, form, g->list);
+    if (form == PST_FORM_ANY)
+        made = g->list == PST_LIST_F ? *slot : find_stored(g->forms, *slot);
+    else
+        made = is_packed(g->forms, *slot, form)
+                   ? packed_of(g->forms, *slot, form)
+                   : form_of(g->forms, *slot, form, g->list);
     if (made == NULL)
         return;
     *slot = made;

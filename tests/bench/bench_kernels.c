@@ -111,7 +111,8 @@ static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
             kernel->form == NULL ? PST_FORM_OWN : kernel->form(call, i);
 
         made[i] = call->in[i];
-        if (form == PST_FORM_OWN || form == PST_FORM_NONE)
+        if (form == PST_FORM_OWN || form == PST_FORM_NONE ||
+            form == PST_FORM_ANY)
             continue;
         any = true;
         if (form != PST_FORM_BF16) {

@@ -4,6 +4,7 @@
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
+#include "stages/ops/core/order.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/rates/rates.h"
 #include "tests/changes.h"
@@ -16,6 +17,8 @@ static bool seen[64];
 static const char *recompute;
 /* Elements of a chain's block in these programs. */
 static unsigned chain_block;
+/* Their device. */
+static const struct pst_device *device = &pst_device_cpu;
 
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
@@ -33,7 +36,7 @@ static void text_after(const struct pst_plan *plan, bool bf16, size_t pass,
                        struct pst_str *out)
 {
     const struct pst_program_options options = {.train = true,
-                                                .device = &pst_device_cpu,
+                                                .device = device,
                                                 .isa = PST_ISA_ANY,
                                                 .threads = 1,
                                                 .bf16 = bf16,
@@ -313,6 +316,61 @@ static const char attention[] =
     "  %loss: f32[] = aten.sum.default(%a) # - - F id=1\n"
     "  output user %loss \"0\"\n"
     "}\n";
+
+/* The matmul keeps a copy of the attention's result. */
+static const char copied[] =
+    "graph next_id=5 {\n"
+    "  input %x: f32[2, 3, 4]\n"
+    "  param %w \"w\" grad: f32[2, 3, 4]\n"
+    "  param %v \"v\" grad: f32[5, 8]\n"
+    "  %a: f32[2, 3, 4] = aten.scaled_dot_product_attention.default(%w, %x, "
+    "%x) # - - F id=0\n"
+    "  %t: f32[3, 2, 4]:(4, 12, 1) view of %a + 0 = aten.transpose.int(%a, 0, "
+    "1) # - - F id=1\n"
+    "  %y: f32[3, 8] = aten.reshape.default(%t, [3, 8]) # - - F id=2\n"
+    "  %z: f32[3, 5] = aten.linear.default(%y, %v) # - - F id=3\n"
+    "  %loss: f32[] = aten.sum.default(%z) # - - F id=4\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+static enum pst_form any_result(const struct pst_call *c, unsigned i)
+{
+    (void)c;
+    return i == 1 ? PST_FORM_ANY : PST_FORM_OWN;
+}
+
+/* A kernel that needs the attention's result reads the copy that is stored
+ * anyway, with the strides that it has there. */
+static void stored_copies(void **state)
+{
+    static const struct pst_kernel kernel[] = {
+        {.name = "any", .dtypes = PST_D(F32), .form = any_result}};
+    static const struct pst_kernels row = {kernel, 1};
+    static const struct pst_kernels *table[PST_N_KERNEL_OPS];
+    struct pst_device own = pst_device_cpu;
+
+    (void)state;
+    for (unsigned i = 0; i < PST_N_KERNEL_OPS; i++)
+        table[i] = pst_device_cpu.kernels[i];
+    table[PST_AT_sdpa_backward] = &row;
+    own.kernels = table;
+    device = &own;
+    expect(copied, false, "layouts",
+           "-  %grad_a_1: f32[2, 3, 4], %grad_a_2: f32[2, 3, 4], %grad_a_3: "
+           "f32[2, 3, 4] = penstock.sdpa_backward.default(%grad_a, %a, "
+           "%saved_a_1, %w, %x, %x, None, 0.0, False, None, False)  # - - W "
+           "id=0\n"
+           "+  %stored: f32[2, 3, 4]:(4, 8, 1) view of %y + 0 = "
+           "aten.as_strided.default(%y, [2, 3, 4], [4, 8, 1], "
+           "storage_offset=0)  # - - W id=0\n"
+           "+  %grad_a_1: f32[2, 3, 4], %grad_a_2: f32[2, 3, 4], %grad_a_3: "
+           "f32[2, 3, 4] = penstock.sdpa_backward.default(%grad_a, %stored, "
+           "%saved_a_1, %w, %x, %x, None, 0.0, False, None, False)  # - - W "
+           "id=0\n");
+    /* Without a copy nothing changes. */
+    expect(attention, false, "layouts", "");
+    device = &pst_device_cpu;
+}
 
 static void layouts(void **state)
 {
@@ -681,6 +739,7 @@ int main(void)
         cmocka_unit_test(buffers),
         cmocka_unit_test(heads),
         cmocka_unit_test(layouts),
+        cmocka_unit_test(stored_copies),
         cmocka_unit_test(copies),
         cmocka_unit_test(chains),
         cmocka_unit_test(sums),

@@ -128,6 +128,9 @@ enum pst_form {
     /* The kernel does not read this optional operand: the compiler removes it
      * from the node, so that nothing is kept for it. */
     PST_FORM_NONE,
+    /* Strides do not change the bits of the kernel's results: if the operand is
+     * kept for it alone, it may read a kept copy with other strides instead. */
+    PST_FORM_ANY,
 };
 
 struct pst_kernel {

@@ -171,6 +171,13 @@ static void backward_run(const struct pst_call *c)
 /* --- kernels ----------------------------------------------------------------
  */
 
+/* The result may have any strides. */
+static enum pst_form backward_form(const struct pst_call *c, unsigned i)
+{
+    (void)c;
+    return i == 1 ? PST_FORM_ANY : PST_FORM_OWN;
+}
+
 /* True for one dtype with at most 128 columns, and a mask of it or of bool. The
  * sums are in f32. */
 static bool fits(const struct pst_call *c, const struct pst_sdpa *p)
@@ -225,15 +232,15 @@ PST_CUDA_KERNELS(sdpa_with_sums, forward_kernels);
 static const struct pst_kernel backward_kernels[] = {
     {"cuda_sdpa_backward_f32", PST_ISA_ANY, PST_D(F32),
      PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
-     backward_scratch, backward_run, 2e-5},
+     backward_scratch, backward_run, 2e-5, backward_form},
     /* The result, probabilities and gradients of scores are rounded: three half
      * units in the last place. */
     {"cuda_sdpa_backward_bf16", PST_ISA_ANY, PST_D(BF16),
      PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
-     backward_scratch, backward_run, 3.0 / 256},
+     backward_scratch, backward_run, 3.0 / 256, backward_form},
     {"cuda_sdpa_backward_f16", PST_ISA_ANY, PST_D(F16),
      PST_K_QUEUED | PST_K_STRIDED | PST_K_REPLAYS, backward_supports,
-     backward_scratch, backward_run, 3.0 / 2048},
+     backward_scratch, backward_run, 3.0 / 2048, backward_form},
 };
 PST_CUDA_KERNELS(sdpa_backward, backward_kernels);
 PST_CUDA_KERNELS(sdpa_backward_mask, backward_kernels);
