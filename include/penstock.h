@@ -470,8 +470,8 @@ int penstock_set(penstock_session *session, const char *name,
  * `penstock run --checkpoint` does: parameters, buffers, optimizer, number of
  * finished steps, and the options of the run that was loaded, so that a resume
  * of it keeps the values of `penstock set`. The position in the data of that
- * run is kept until the session makes a step; after that it is unknown, which
- * the resume reports. The folder is made if it is missing, and belongs to the
+ * run is kept; a resume goes on from there as if the run had made the steps of
+ * the session, whose rows are not known, and reports that. The folder is made if it is missing, and belongs to the
  * session from then on. A folder with checkpoints of another run is refused
  * (checkpoint.other-run), unless it is the one that penstock_load has read
  * last. So is one that another program has changed since the session loaded or

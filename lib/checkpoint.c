@@ -32,13 +32,15 @@ static enum pst_status prepare_save(penstock_session *s, const char *folder,
     return pstl_is_first(s) ? pstl_claim_ensure(s, folder, diag) : PST_OK;
 }
 
-/* The rows of steps that the session has made are the caller's: after them the
- * position in the data of the run is unknown, which the checkpoint records. */
+/* The rows of steps that the session has made are the caller's: the position in
+ * the data of the run stays the last known one, and the checkpoint records how
+ * many they are. */
 static void note_place(const penstock_session *s, struct pst_save_note *note)
 {
-    if (s->step == s->placed)
-        note->place = s->place;
-    else if (strstr(s->run_options, PST_CHECKPOINT_DATA_UNTIL "=") == NULL)
+    note->place = s->place;
+    note->place.since += s->step - s->placed;
+    if (s->step != s->placed &&
+        strstr(s->run_options, PST_CHECKPOINT_DATA_UNTIL "=") == NULL)
         (void)snprintf(note->more, sizeof(note->more),
                        PST_CHECKPOINT_DATA_UNTIL "=%llu\n",
                        (unsigned long long)s->placed);

@@ -88,8 +88,8 @@ struct penstock_session {
     struct pst_step_result half; /* if is_half: of penstock_forward_backward */
     uint64_t step, changes;      /* finished steps; calls of set and swap */
     uint64_t course; /* recorded in checkpoints; that of the loaded one */
-    /* Position in the data of the loaded checkpoint, after that step: that of
-     * later checkpoints, too, until the session makes a step. */
+    /* Position in the data of the loaded checkpoint, which has `placed` steps:
+     * that of later checkpoints, too, which count the steps since. */
     struct pst_data_place place;
     uint64_t placed;
     /* Rank 0: recorded in checkpoints; of the loaded one: what `penstock set`

@@ -229,18 +229,19 @@ static void emit_change(void *ctx, const struct pstd_setting_change *change)
     s->other_eval = s->other_eval || pst_has_prefix(change->name, "--eval-");
 }
 
-/* True if the steps before the resume had `samples` samples because the ramp of
- * this run had another number of microbatches then. is: position of the next
- * step in the data. */
+/* True if the steps before the resume had the samples that they had because the
+ * ramp of this run had another number of microbatches then. is: position of the
+ * next step in the data. */
 static bool follows_from_ramp(const struct pstd_session *s,
-                              const struct pst_data_place *is, uint64_t samples)
+                              const struct pst_data_place *is,
+                              const struct pst_data_place *was)
 {
-    const uint64_t before = s->step > 0 ? s->step - 1 : 0;
+    const uint64_t at = s->step - was->since, before = at > 0 ? at - 1 : 0;
 
     return s->config.microbatches.n > 1 &&
            is->step / s->w->batch.microbatches *
                    pstd_ramp_at(&s->config.microbatches, before, NULL) ==
-               samples;
+               was->step;
 }
 
 /* Reports if a step reads another number of samples than before the resume, and
@@ -257,7 +258,7 @@ static void compare_places(struct pstd_session *s,
 
     if (!is.known || !was->known ||
         (was->tokens == is.tokens &&
-         (was->step == is.step || follows_from_ramp(s, &is, was->step))))
+         (was->step == is.step || follows_from_ramp(s, &is, was))))
         return;
     (void)snprintf(before, sizeof(before), "%llu%s",
                    (unsigned long long)was->step,
@@ -275,7 +276,7 @@ static void compare_places(struct pstd_session *s,
 }
 
 /* Reports that a program has made steps with rows of its own, so that the data
- * continues as if this run had made them. */
+ * continues after the last sample before them as if this run had made them. */
 static void report_lost_place(struct pstd_session *s,
                               const struct pst_checkpoint_info *info)
 {
@@ -285,7 +286,8 @@ static void report_lost_place(struct pstd_session *s,
                                      .before = before};
     struct pst_str next = {0};
 
-    if (line == NULL || info->place.known || !pstd_session_place(s).known)
+    if (line == NULL || (info->place.known && info->place.since == 0) ||
+        !pstd_session_place(s).known)
         return;
     line += sizeof(PST_CHECKPOINT_DATA_UNTIL);
     (void)snprintf(before, sizeof(before),
@@ -294,8 +296,7 @@ static void report_lost_place(struct pstd_session *s,
                    (int)PST_MIN(strspn(line, "0123456789"), (size_t)20), line);
     pst_data_rows(s->data, s->step, 0, &next);
     to.now = pst_str_text(&next);
-    pstd_setting_report(&to, ", as if this run had made all steps", emit_change,
-                        s);
+    pstd_setting_report(&to, ", as if this run had made them", emit_change, s);
     pst_str_fini(&next);
 }
 

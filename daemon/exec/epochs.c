@@ -8,9 +8,10 @@
 
 /* Returns the number of rows in the steps before a resume, from the position in
  * the data, since their batches may have had other sizes. Rows that a rollback
- * has left out are in none of them. rows: of a pass over the data; each: of a
- * step with the first number of microbatches. If the position is unknown, or
- * the data have several sources, those steps are assumed to have had the
+ * has left out are in none of them. Steps that a program has made since the
+ * position count like those of this run. rows: of a pass over the data; each:
+ * of a step with the first number of microbatches. If the position is unknown,
+ * or the data have several sources, those steps are assumed to have had the
  * batches of this run. */
 static double used_rows(const struct pstd_session *s, uint64_t rows,
                         uint64_t each)
@@ -28,7 +29,10 @@ static double used_rows(const struct pstd_session *s, uint64_t rows,
     return fmax((double)rows * ((double)was->sources[0].pass +
                                 fmin((double)was->sources[0].at / pass, 1)) -
                     (double)was->left_out / each_row,
-                0);
+                0) +
+           pstd_ramp_sum(&s->config.microbatches, s->before - was->since,
+                         s->before) /
+               s->counts[0] * (double)each;
 }
 
 /* The numbers that rank 0 counts and sends to the others. */

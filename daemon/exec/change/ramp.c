@@ -39,23 +39,50 @@ static enum pst_status set_microbatches(struct pstd_session *s, unsigned n,
     return PST_OK;
 }
 
+/* Lets the next step begin where it would after steps of this run, with the
+ * ramp's numbers, from the position on: from that of the first step, if it is
+ * unknown. */
+static enum pst_status begin_data(struct pstd_session *s,
+                                  const struct pst_data_place *place,
+                                  struct pst_diag *diag)
+{
+    struct pst_data_place from = *place;
+    uint64_t at = from.known ? s->step - from.since : 0;
+
+    from.since = 0;
+    for (;;) {
+        uint64_t end;
+        const unsigned n = pstd_ramp_at(&s->config.microbatches, at, &end);
+        enum pst_status status;
+
+        if (s->w->batch.n_tail == 0)
+            pst_data_set_microbatches(s->data, n);
+        status = pst_data_begin(s->data, at, &from, diag);
+        if (status != PST_OK || end > s->step)
+            return status;
+        from.known = pst_data_place(s->data, end, &from);
+        at = end;
+    }
+}
+
 enum pst_status pstd_ramp_begin(struct pstd_session *s,
                                 const struct pst_data_place *place,
                                 const struct pst_data_place *skip_to,
                                 struct pst_diag *diag)
 {
     const unsigned n = pstd_ramp_at(&s->config.microbatches, s->step, NULL);
+    PST_UNINIT struct pst_data_place from; /* each step gets here */
     enum pst_status status = PST_OK;
 
     if (s->w->batch.n_tail == 0 && n != s->w->batch.microbatches)
         status = set_microbatches(s, n, diag);
     if (status != PST_OK || s->data == NULL)
         return status;
-    if (s->w->batch.n_tail == 0)
-        pst_data_set_microbatches(s->data, n);
-    return skip_to != NULL
-               ? pst_data_skip(s->data, s->step, place, skip_to, diag)
-               : pst_data_begin(s->data, s->step, place, diag);
+    status = begin_data(s, place, diag);
+    if (status != PST_OK || skip_to == NULL)
+        return status;
+    from = pstd_session_place(s);
+    return pst_data_skip(s->data, s->step, &from, skip_to, diag);
 }
 
 enum pst_status pstd_ramp_update(struct pstd_session *s, struct pst_diag *diag)

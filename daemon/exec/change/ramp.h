@@ -17,8 +17,11 @@ void pstd_ramp_prepare(struct pstd_session *s);
  * that was read. */
 enum pst_status pstd_ramp_update(struct pstd_session *s,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Not collective. The same, with data that begin at position `place`. skip_to:
- * NULL, or the later position at which they begin instead (pst_data_skip). */
+/* Not collective. The same, with data that begin at position `place`. After
+ * steps since that position, or if it is unknown, the data begin where those
+ * steps, or all earlier ones, would have left them if this run had made them.
+ * skip_to: NULL, or the later position at which they begin instead
+ * (pst_data_skip). */
 enum pst_status pstd_ramp_begin(struct pstd_session *s,
                                 const struct pst_data_place *place,
                                 const struct pst_data_place *skip_to,

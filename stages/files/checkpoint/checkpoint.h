@@ -78,7 +78,8 @@ struct pst_checkpoint_info {
      * that were left out for it (stages/optim/loss_scale.h); 0: none. */
     double loss_scale;
     uint64_t good, overflows;
-    struct pst_data_place place; /* position in the data of the next step */
+    /* position in the data of the next step, or of an earlier one (since) */
+    struct pst_data_place place;
     /* Digest of the manifest that was read, which identifies the save. */
     char digest[33];
 };

@@ -128,6 +128,7 @@ bool pst_manifest_read_place(struct pst_checkpoint_info *info,
     const json_t *table = json_object_get(root, "data");
     const json_t *sources = json_object_get(table, "sources");
     const json_t *left_out = json_object_get(table, "left_out");
+    const json_t *since = json_object_get(table, "since");
     struct pst_data_place *p = &info->place;
     bool good;
 
@@ -137,7 +138,9 @@ bool pst_manifest_read_place(struct pst_checkpoint_info *info,
     p->tokens = json_is_true(json_object_get(table, "tokens"));
     good = get_key(table, "step", &p->step) &&
            get_key(table, "unit", &p->unit) &&
-           (left_out == NULL || read_count(left_out, &p->left_out));
+           (left_out == NULL || read_count(left_out, &p->left_out)) &&
+           (since == NULL || read_count(since, &p->since)) &&
+           p->since <= info->step;
     if (sources == NULL)
         return good && read_source(&p->sources[0], table);
     p->n = (unsigned)PST_MIN(json_array_size(sources), PST_DATA_MAX_SOURCES);
@@ -179,12 +182,11 @@ static bool add_sources(const struct pst_data_place *p, json_t *table)
                                json_integer((json_int_t)p->order)) == 0;
 }
 
-/* Most runs leave nothing out; their manifests are as before. */
-static bool add_left_out(const struct pst_data_place *p, json_t *table)
+/* Adds a number that most manifests do not have, since it is 0. */
+static bool add_count(const char *key, uint64_t n, json_t *table)
 {
-    return p->left_out == 0 ||
-           json_object_set_new(table, "left_out",
-                               json_integer((json_int_t)p->left_out)) == 0;
+    return n == 0 ||
+           json_object_set_new(table, key, json_integer((json_int_t)n)) == 0;
 }
 
 bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
@@ -197,7 +199,8 @@ bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
         return true;
     table = json_pack("{s:b, s:I, s:I}", "tokens", (int)p->tokens, "step",
                       (json_int_t)p->step, "unit", (json_int_t)p->unit);
-    if (table != NULL && add_left_out(p, table) && add_sources(p, table))
+    if (table != NULL && add_count("left_out", p->left_out, table) &&
+        add_count("since", p->since, table) && add_sources(p, table))
         return json_object_set_new(root, "data", table) == 0;
     json_decref(table);
     return false;

@@ -6,12 +6,14 @@ usage: with_runs.py ROOT LIBRARY PENSTOCK
 
 A session that has made no step saves the position in the data that it has
 loaded, so that the run goes on as if it had not been there. If it has made
-steps, with rows of its own, the resume says that the position is unknown.
+steps, with rows of its own, the resume says that the position is unknown, and
+goes on as if the run had made them, with its own batches.
 Averages (--ema) that a session does not keep are dropped with a message, and
 the resume says it, too.
 """
 import array
 import filecmp
+import json
 import os
 import shutil
 import struct
@@ -31,12 +33,45 @@ ROWS = 4  # of a microbatch
 
 
 def run(b, folder, steps, *more):
-    """Trains with two microbatches, and five from step 4 on."""
+    """Trains with two microbatches, and five from step 4 on. A fractional
+    number of steps is one of epochs."""
     return b.done("run", MODEL, "--stages", "1", "-n", "1", "--transport",
                   "self", "--threads", "1", "--optimizer", "adamw", "--lr",
                   ".01", "-m", "2:0,5:4", "--data", "rows.safetensors",
-                  "--checkpoint", folder, "--steps", steps, "--quiet",
+                  "--checkpoint", folder, "--quiet",
+                  *(("--epochs", steps) if isinstance(steps, float)
+                    else ("--steps", steps)),
                   "--dump", folder + ".dump", *more)
+
+
+def place(b, folder, step):
+    with open(b.path(folder, f"step-{step:08}", "manifest.json")) as f:
+        return json.load(f)["data"]
+
+
+def same(b, folder, other, step):
+    assert place(b, folder, step) == place(b, other, step), folder
+    read = [tensor_file.load(b.path(name, f"step-{step:08}",
+                                    "rank-000.safetensors"))[0]
+            for name in (folder, other)]
+    assert read[0] == read[1], folder
+
+
+def train(b, folder, begin, end, rows, ends):
+    """Makes steps of the folder's run, or its first ones, in a session, with
+    the rows that the run would draw."""
+    for step in range(begin, end):
+        drawn = range(ends[step - 1] if step > 0 else 0, ends[step])
+        with penstock.Model(MODEL) as model, model.session(
+                lr=.01, threads=1, optimizer="adamw",
+                microbatches=len(drawn) // ROWS) as session:
+            if step > begin or begin > 0:
+                assert session.load(b.path(folder)) == step
+            session.train_step(*(
+                array.array("q", (rows[name][k % len(rows[name])]
+                                  for k in drawn))
+                for name in ("word", "label")))
+            session.save(b.path(folder))
 
 
 def averages(b):
@@ -67,6 +102,41 @@ def averages(b):
     assert "averages are dropped" in said, said
 
 
+def in_between(b, rows):
+    """Steps of sessions with the rows that the run would have taken, before and
+    in its ramp, leave its bits as they are; so do those of two sessions."""
+    last = 0  # rows of the run's steps: 2 microbatches, from step 4 on 5
+    ends = [last := last + ROWS * (2 if step < 4 else 5) for step in range(12)]
+    epochs = ends[11] / len(rows["word"])
+    run(b, "all", 12)
+    for name, first, stops in ("early", 2, (3,)), ("across", 3, (6,)), \
+            ("twice", 5, (6, 8)):
+        run(b, name, first)
+        for begin, end in zip((first, *stops), stops):
+            train(b, name, begin, end, rows, ends)
+        # position before the steps of the sessions
+        assert place(b, name, stops[-1])["since"] == stops[-1] - first
+        # --epochs counts their steps
+        said = run(b, name, epochs if name == "across" else 12,
+                   "--resume").stderr
+        assert f"steps after step {first}, with" in said, said
+        assert "rows of a step" not in said, said
+        same(b, name, "all", 12)
+    # without a position, from the first row on
+    train(b, "own", 0, 6, rows, ends)
+    run(b, "own", 12, "--resume")
+    same(b, "own", "all", 12)
+    shutil.rmtree(b.path("own"))
+    # A shuffled run goes on at the same position, whatever the session drew.
+    run(b, "mixed", 12, "--shuffle")
+    shuffled = place(b, "mixed", 12)
+    shutil.rmtree(b.path("mixed"))
+    run(b, "mixed", 3, "--shuffle")
+    train(b, "mixed", 3, 6, rows, ends)
+    run(b, "mixed", 12, "--resume", "--shuffle")
+    assert place(b, "mixed", 12) == shuffled
+
+
 def options(b):
     """The options of a session that has made steps are those that a resume is
     compared with."""
@@ -85,10 +155,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(PENSTOCK, folder) as b:
         n = 40 * ROWS
+        rows = {name: [(k * k + k // 3) % high for k in range(n)]
+                for name, high in (("word", 16), ("label", 5))}
         tensor_file.save(b.path("rows.safetensors"), {
-            name: ("I64", [n], struct.pack(f"<{n}q", *(
-                (k * k + k // 3) % high for k in range(n))))
-            for name, high in (("word", 16), ("label", 5))})
+            name: ("I64", [n], struct.pack(f"<{n}q", *values))
+            for name, values in rows.items()})
         run(b, "plain", 6)
         for name in "saved", "trained":
             shutil.copytree(b.path("plain"), b.path(name))
@@ -110,6 +181,7 @@ def main():
             assert ("position in the data was unknown (a program made the "
                     "steps after step 6," in said) != known, said
         averages(b)
+        in_between(b, rows)
         options(b)
     print("ok")
 
