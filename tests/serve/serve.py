@@ -9,6 +9,7 @@ answers   all kinds of files, more samples than fit in a request: the output of
           `ask` equals that of `infer` for the same rows, bit by bit
 models    a model with batch norm exported in training mode; a model whose
           answers would depend on earlier requests is refused
+away      the folder of checkpoints is missing while ranks are started again
 targets   inputs that only the loss reads may be omitted
 refused   wrong names, sizes, dtypes, numbers; a token out of range beside
           valid requests in the same step: only the faulty request gets an
@@ -229,6 +230,35 @@ def second(bench, model, transport):
         assert part in said, said
     bench.await_event("second", "checkpoint_skipped", "rank-0")
     print("second: a later checkpoint in the second folder is reported")
+
+
+def away(bench, model, transport):
+    """The folder of checkpoints is missing at restarts of ranks: each one is a
+    failed start, and the next one finds it again; or there is no next one."""
+    bench.call("run", model.plan, "-n", "2", "--transport", transport, "-m",
+               "2", "--data", "rows.safetensors", "--steps", "1",
+               "--checkpoint", "disk", "--quiet")
+    for name, tries in ("away", 9), ("gone-for-good", 2):
+        job = Job(bench, model.plan, transport, name, "--checkpoint", "disk",
+                  "--max-restarts", str(tries))
+        os.rename(bench.path("disk"), bench.path("unmounted"))
+        starts = bench.events(name, "start", "rank-0")
+        os.kill(int(field(starts[-1], "pid")), signal.SIGKILL)
+        line = bench.await_event(name, "job_ended", n=2)
+        assert field(line, "id") == "checkpoint.none", line
+        if name != "away":
+            said = job.process.communicate(timeout=PATIENCE)[1]
+            assert job.process.returncode == 65, said
+            assert "no checkpoint in " in said and "2 times" in said, said
+            ends = bench.events(name, "job_restart")
+            assert len(ends) == tries, ends
+            continue
+        os.rename(bench.path("unmounted"), bench.path("disk"))
+        bench.await_event(name, "serve_begin", "rank-0", n=2)
+        bench.call("ask", "rows.safetensors", "-o", "again.safetensors",
+                   "--job", name)
+        job.stop()
+    print("away: a folder that is missing at a restart is looked for again")
 
 
 def targets(bench, model, mse, transport):
@@ -628,6 +658,7 @@ def main():
             "answers": lambda: answers(bench, model, transport),
             "models": lambda: models(bench, norm, args.tiny, transport),
             "second": lambda: second(bench, model, transport),
+            "away": lambda: away(bench, model, transport),
             "targets": lambda: targets(bench, model, mse, transport),
             "refused": lambda: refused(bench, model, gpt, transport),
             "clients": lambda: clients(bench, model, transport, args.seed,

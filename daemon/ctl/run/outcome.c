@@ -170,6 +170,21 @@ static enum pst_status status_of_exit_code(int code)
     }
 }
 
+/* Returns the status of the error that the ranks have named; its row says more
+ * than an exit code that several statuses have, above all whether a restart may
+ * find later what is missing now. */
+static enum pst_status status_of_cause(const struct pstctl_launch *launch,
+                                       int code)
+{
+    const enum pst_status status = pst_error_status(launch->cause_error);
+    const enum pst_status by_code = status_of_exit_code(code);
+
+    return launch->cause_error != PST_E_NONE && by_code != PST_ERR_PEER &&
+                   pst_status_exit_code(status) == code
+               ? status
+               : by_code;
+}
+
 enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,
                                       struct pst_diag *diag)
@@ -188,7 +203,7 @@ enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
         return report_killed_rank(launch, placement, diag);
     if (launch->cause.len > 0)
         return pst_diag_carry(diag, launch->cause_error,
-                              status_of_exit_code(code), "%s",
+                              status_of_cause(launch, code), "%s",
                               launch->cause.text);
     if (WIFSIGNALED(launch->status))
         return report_killed_job(launch, diag);
