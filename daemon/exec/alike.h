@@ -6,7 +6,6 @@
  * and the text names it. Exec thread.
  */
 #include "daemon/exec/collective.h"
-#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
 /* COLLECTIVE. Compare, in this order: program and options; the plan; the data
@@ -24,13 +23,6 @@ enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
  * measures it and emits the event "measured". */
 enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-
-/* Appends "N bytes, digest X" of a file, or that it is not readable. */
-void pstd_describe_data(const char *path, struct pst_str *ret);
-/* Computes the digest that ranks compare: of the whole file up to 4 MiB, else
- * of 64 pieces, including the first and the last. */
-enum pst_status pstd_hash_data(const struct pst_file *file,
-                               uint64_t *ret) PST_MUST_CHECK;
 
 struct pstd_setting_change;
 /* Emits "resume_changed": a setting differs from that of the checkpoint of

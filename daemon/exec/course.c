@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/inputs.h"
 #include "daemon/common/options/sets.h"
 #include "daemon/common/setting.h"
 #include "daemon/exec/alike.h"

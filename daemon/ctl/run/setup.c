@@ -2,6 +2,7 @@
 #include "daemon/ctl/run/setup.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include "daemon/common/control/lock.h"
 #include "daemon/common/control/socket.h"
+#include "daemon/common/options/sets.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
 #include "stages/base/alloc.h"
@@ -151,32 +153,26 @@ static void print_notes(const struct pst_plan *plan)
         pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
 }
 
-/* Compares the digest of a plan, or of the model file that it is made from,
- * with that of the first start. The cut of a model file may differ: results do
- * not depend on it. */
-static enum pst_status check_digest(const struct pstctl_setup *s,
-                                    const char *path, const char *digest,
-                                    struct pst_diag *diag)
+#define OF_PLAN  "the plan"
+#define OF_MODEL "the model"
+
+/* True if ranks may be started again, so that inputs are compared. */
+static bool may_restart(const struct pstd_config *config)
 {
-    if (strcmp(s->digest, digest) == 0)
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_PLAN_REPLACED,
-                        "%s was replaced since the job began: its digest was "
-                        "%.8s, and is %.8s",
-                        path, s->digest, digest);
+    return config->max_restarts > 0 || pstd_stays(config);
 }
 
 /* Checks that the plan that the ranks read is that of the first start. One that
  * cannot be read is left to them. */
-static enum pst_status check_plan(const struct pstctl_setup *s,
-                                  struct pst_diag *diag)
+static enum pst_status check_plan(struct pstctl_setup *s, struct pst_diag *diag)
 {
     struct pst_plan *plan = NULL;
     struct pst_diag ignored;
     enum pst_status status = PST_OK;
 
     if (pst_plan_load(s->plan, &plan, &ignored) == PST_OK)
-        status = check_digest(s, s->plan, plan->digest, diag);
+        status =
+            pstd_inputs_check(&s->inputs, OF_PLAN, s->plan, plan->digest, diag);
     pst_plan_free(plan);
     return status;
 }
@@ -200,19 +196,18 @@ static enum pst_status add_digest(struct pst_plan *plan, unsigned i,
     return status;
 }
 
-/* Compares the start values with those of the first start. The digest of the
- * model file does not tell of --weights and --swap; those of the plan's own
- * files depend on the cut. */
+/* Checks the start values. The digest of the model file does not tell of
+ * --weights and --swap; those of the plan's own files depend on the cut. */
 static enum pst_status check_values(struct pstctl_setup *s,
                                     const struct pstd_config *config,
-                                    struct pst_plan *plan, bool again,
+                                    struct pst_plan *plan,
                                     struct pst_diag *diag)
 {
     struct pst_str all = {0};
     enum pst_status status = PST_OK;
     char digest[33];
 
-    if (config->max_restarts == 0 && !pstd_stays(config))
+    if (!may_restart(config))
         return PST_OK;
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++)
         status = add_digest(plan, i, &all, diag);
@@ -220,17 +215,54 @@ static enum pst_status check_values(struct pstctl_setup *s,
         status = pst_diag_nomem(diag, all.len);
     if (status == PST_OK) {
         pst_digest(pst_str_text(&all), all.len, digest);
-        if (!again)
-            memcpy(s->values, digest, sizeof(s->values));
-        else if (strcmp(s->values, digest) != 0)
-            status = pst_diag_set(diag, PST_E_PLAN_REPLACED,
-                                  "%s was replaced since the job began: the "
-                                  "start values that the plan would have are "
-                                  "others",
-                                  config->weights != NULL ? config->weights
-                                                          : "a file of --swap");
+        status = pstd_inputs_check(&s->inputs, "the start values",
+                                   config->weights != NULL ? config->weights
+                                                           : "a file of --swap",
+                                   digest, diag);
     }
     pst_str_fini(&all);
+    return status;
+}
+
+static enum pst_status check_sets(struct pstctl_setup *s, const char *text,
+                                  struct pst_diag *diag)
+{
+    struct pst_arena arena;
+    struct pstd_sets sets;
+    enum pst_status status;
+
+    pst_arena_init(&arena, PST_TAG_CLIENT);
+    status = pstd_sets_read("--eval-data", text, &arena, &sets, diag);
+    for (unsigned i = 0; status == PST_OK && i < sets.n; i++) {
+        char what[16 + PSTD_SET_NAME];
+
+        (void)snprintf(what, sizeof(what), "--eval-data%s%s",
+                       sets.at[i].name[0] != '\0' ? " " : "", sets.at[i].name);
+        status =
+            pstd_inputs_check_data(&s->inputs, what, sets.at[i].files, diag);
+    }
+    pst_arena_fini(&arena);
+    return status;
+}
+
+/* Checks the data of the job's run. Those of a job that stays are its runs',
+ * one after the other. */
+static enum pst_status check_data(struct pstctl_setup *s,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (!may_restart(config) || pstd_stays(config))
+        return PST_OK;
+    if (config->data != NULL)
+        status =
+            pstd_inputs_check_data(&s->inputs, "--data", config->data, diag);
+    if (status == PST_OK && config->eval_data != NULL)
+        status = check_sets(s, config->eval_data, diag);
+    if (status == PST_OK && config->eval_model != NULL)
+        status = pstd_inputs_check_data(&s->inputs, "--eval-model",
+                                        config->eval_model, diag);
     return status;
 }
 
@@ -245,15 +277,14 @@ static enum pst_status make_plan(struct pstctl_setup *s,
     enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
 
     if (status == PST_OK) {
-        const char *digest =
-            p.models.n > 0 ? p.plan->model_digest : p.plan->digest;
+        const bool made = p.models.n > 0;
 
-        if (!again)
-            memcpy(s->digest, digest, sizeof(s->digest));
-        status = check_digest(s, config->args[0], digest, diag);
-        if (status == PST_OK && p.models.n > 0 &&
+        status = pstd_inputs_check(
+            &s->inputs, made ? OF_MODEL : OF_PLAN, config->args[0],
+            made ? p.plan->model_digest : p.plan->digest, diag);
+        if (status == PST_OK && made &&
             (config->weights != NULL || config->swap.n > 0))
-            status = check_values(s, config, p.plan, again, diag);
+            status = check_values(s, config, p.plan, diag);
         if (status != PST_OK)
             pstd_plan_close(&p);
     }
@@ -280,9 +311,12 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks, struct pst_diag *diag)
 {
+    enum pst_status status;
+
     pstctl_scratch_sweep(pstctl_scratch_base());
     pstd_socket_sweep();
-    return make_plan(s, config, false, ret_ranks, diag);
+    status = make_plan(s, config, false, ret_ranks, diag);
+    return status == PST_OK ? check_data(s, config, diag) : status;
 }
 
 enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
@@ -292,10 +326,11 @@ enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
     const bool kept = pstctl_scratch_exists(&s->temp);
     struct pst_plan *plan = NULL;
     struct pst_diag ignored;
-    enum pst_status status = PST_OK;
+    enum pst_status status = check_data(s, config, diag);
     unsigned ranks;
 
-    if (s->temp.fd >= 0 || s->made.len > 0 || s->journal.len > 0)
+    if (status == PST_OK &&
+        (s->temp.fd >= 0 || s->made.len > 0 || s->journal.len > 0))
         status = make_temp(s, diag);
     if (status == PST_OK && s->made.len == 0)
         status = check_plan(s, diag);
@@ -367,6 +402,7 @@ void pstctl_setup_fini(struct pstctl_setup *s, bool leave)
 {
     remove_scratch(&s->temp, leave);
     remove_scratch(&s->shm, leave);
+    pstd_inputs_fini(&s->inputs);
     pst_str_fini(&s->made);
     pst_str_fini(&s->session);
     pst_str_fini(&s->journal);

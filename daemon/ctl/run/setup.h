@@ -3,6 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_RUN_SETUP_H
 /* Prepares a job before its start: its names, files and plan. One thread. */
 #include "daemon/common/config.h"
+#include "daemon/common/inputs.h"
 #include "daemon/ctl/run/scratch.h"
 #include "stages/base/str.h"
 
@@ -13,13 +14,9 @@ struct pstctl_setup {
                                    files */
     struct pstctl_scratch shm;  /* folder for memory that ranks share */
     struct pst_str made;        /* path of the plan in temp; "": none */
-    /* Digest of the plan, or of the model file that it is made from. */
-    char digest[33];
-    /* Digest of the start values that the plan has from other files than the
-     * model's; "": it has none. */
-    char values[33];
-    struct pst_str session; /* mpirun's session folder */
-    struct pst_str journal; /* path of the journal of events */
+    struct pstd_inputs inputs;  /* of the first start */
+    struct pst_str session;     /* mpirun's session folder */
+    struct pst_str journal;     /* path of the journal of events */
     struct pst_str job, socket;
     struct pst_str output, record, last; /* files beside the socket */
 };
@@ -39,8 +36,9 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Call before another start: creates the temporary folder again, with the run's
- * plan, if a program that cleans /tmp has removed it. PST_ERR_MISMATCH: the
- * plan, or the model file that it is made from, was replaced. */
+ * plan, if a program that cleans /tmp has removed it. PST_ERR_MISMATCH: an
+ * input of the job was replaced: the plan, the model file or start values that
+ * it is made from, or data. */
 enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag) PST_MUST_CHECK;

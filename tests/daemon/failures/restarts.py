@@ -17,6 +17,7 @@ shells    other children of the supervisor's process survive
 replaced  penstockd is upgraded while a job runs
 replaced_plan  another plan is made in the folder of the job's plan
 replaced_weights  the file of --weights is replaced
+replaced_data  the files of --data and --eval-data are replaced
 unkillable  SIGKILL does not end a process
 causes    last_exit.json and supervisor.log name the cause of each kind of end
 dump      a rank is killed while the job writes its dump
@@ -335,6 +336,32 @@ def replaced_weights(b):
     said = b.ended(job, 78).stderr
     assert "values was replaced since the job began" in said, said
     assert "[plan.replaced]" in said, said
+
+
+def replaced_data(b):
+    """Checks the same of --data and of each set of --eval-data."""
+    for option, before in ("--data", ""), ("--eval-data", "first=data"
+                                           ".safetensors;second="):
+        name, path = b.fresh(), b.path("own.safetensors")
+        shutil.copy(b.path("data.safetensors"), path)
+        job = b.begin(*b.words(
+            name, "--max-restarts", "3", "--log-dir", name,
+            "--checkpoint-every", "0", option, before + "own.safetensors",
+            steps=10 ** 9))
+        for n in 1, 2:
+            b.await_event(name, "train_begin", "rank-0", n=n)
+            b.await_step(name, 1)
+            if n == 2:
+                with open(path, "r+b") as file:
+                    file.seek(-1, os.SEEK_END)
+                    last = file.read(1)
+                    file.seek(-1, os.SEEK_END)
+                    file.write(bytes([last[0] ^ 1]))
+            os.kill(b.pids(name)[0], signal.SIGKILL)
+        said = b.ended(job, 78).stderr
+        assert "own.safetensors was replaced since the job began: the " \
+            f"digest of {option}" in said, said
+        assert b.last_exit(name)["error_id"] == "plan.replaced"
 
 
 def unkillable(b):
@@ -710,7 +737,8 @@ def main():
         if b.transport == "self":
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,
-                      unkillable, replaced, replaced_plan, replaced_weights, detach, rotated,
+                      unkillable, replaced, replaced_plan, replaced_weights,
+                      replaced_data, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
                       watchers, locked, cleaned], number, seed)
         status_reports(b, number)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "daemon/exec/alike.h"
+#include "daemon/common/inputs.h"
 #include "tests/test.h"
 
 /* Returns the digest of a file of zeros with a one at offset `place`, if that
