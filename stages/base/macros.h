@@ -31,6 +31,11 @@
 #endif
 /* Marks a function that runs before main. */
 #define PST_CONSTRUCTOR __attribute__((constructor))
+/* Lets a function (int argc, char **argv, char **environment) of a program run
+ * before the constructors of its libraries. */
+#define PST_BEFORE_LIBRARIES(function)                                         \
+    static void (*const pst_before_libraries)(int, char **, char **)           \
+        __attribute__((section(".preinit_array"), used)) = (function)
 /* Vector of floats without alignment beyond that of a float. */
 #define PST_VECTOR(bytes)                                                      \
     __attribute__((vector_size(bytes), aligned(4), may_alias))

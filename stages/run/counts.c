@@ -5,10 +5,13 @@
  * They share the arenas, with parameters and optimizer states at the same
  * offsets, so that the number changes between two steps without a copy.
  */
+#include <string.h>
+
 #include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
 #include "stages/layout/programs.h"
 #include "stages/ops/devices.h"
+#include "stages/ops/matmul/blas.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 #include "stages/run/peers.h"
@@ -208,6 +211,17 @@ static enum pst_status open_device(struct pst_engine *engine, unsigned k,
         diag);
 }
 
+/* Checks what the first matmuls would wait for. */
+static enum pst_status check_products(const struct pst_engine *engine,
+                                      struct pst_diag *diag)
+{
+    const unsigned lanes = engine->lanes != NULL ? engine->n_local : 1;
+
+    if (strcmp(engine->grid->options.device->name, "cuda") == 0)
+        return PST_OK;
+    return pst_blas_check_space(lanes * engine->grid->options.threads, diag);
+}
+
 enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
                                        struct pst_diag *diag)
 {
@@ -227,7 +241,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
                 pst_rank_start(engine->counts[i].ranks[k], engine->transport,
                                &engine->devices[k], diag);
     }
-    return status;
+    return status == PST_OK ? check_products(engine, diag) : status;
 }
 
 /* --- settings for all counts ---------------------------------------------- */

@@ -11,12 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #if PST_HAVE_DNNL
 #include <dnnl.h>
 #endif
 
 #define VARIABLE "OPENBLAS_CORETYPE"
+/* Bytes of addresses that OpenBLAS takes for a thread: 128 MiB in builds for
+ * several core types, and a little for its tables. */
+#define BUFFER ((size_t)129 << 20)
 
 /* The OpenBLAS constructor calls these functions; every version that chooses
  * kernels at run time exports them. The constructor reads OPENBLAS_CORETYPE
@@ -110,6 +115,27 @@ const char *pst_blas_tuned_for(const char **ret_better)
 {
     *ret_better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
     return pst_blas_core();
+}
+
+enum pst_status pst_blas_check_space(unsigned threads, struct pst_diag *diag)
+{
+    const size_t size = threads * BUFFER;
+    struct rlimit limit;
+    void *space;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return PST_OK;
+    space = mmap(NULL, size, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED)
+        return pst_diag_set(
+            diag, PST_E_MEMORY_ARENA,
+            "OpenBLAS takes %zu MiB of addresses for the operands of matmuls "
+            "on %u thread%s, and the limit of this process's addresses "
+            "(ulimit -v) leaves less: raise it, or take fewer --threads",
+            size >> 20, threads, threads == 1 ? "" : "s");
+    (void)munmap(space, size);
+    return PST_OK;
 }
 
 void pst_blas_describe(struct pst_str *out)

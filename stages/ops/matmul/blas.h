@@ -12,6 +12,7 @@
  * Threads: pst_blas_choose while the process has one thread, the others on any
  * thread.
  */
+#include "stages/base/diag.h"
 #include "stages/base/host/cpu.h"
 
 struct pst_str;
@@ -26,6 +27,11 @@ const char *pst_blas_better(const char *core, enum pst_isa isa);
 /* Returns pst_blas_core(), and in *ret_better what pst_blas_better() gives for
  * this processor. */
 const char *pst_blas_tuned_for(const char **ret_better);
+/* Checks that so many threads can multiply at once. OpenBLAS takes addresses
+ * for operands in the first matmul of each, and waits forever where a limit
+ * (ulimit -v) does not leave them. */
+enum pst_status pst_blas_check_space(unsigned threads,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends "OpenBLAS 0.3.21, SkylakeX kernels (its own choice was Prescott)". */
 void pst_blas_describe(struct pst_str *out);
 /* Appends the GEMM back ends in use: "oneDNN 2.6.3; OpenBLAS 0.3.21, SkylakeX

@@ -5,7 +5,8 @@
 usage: memory_limit.py PENSTOCK WIDE.pt2
 
 The limit is set by ulimit -v. A run that needs more must be refused with an
-error before its first step. With --memory-limit 2048 it must train, with the
+error before its first step; one that leaves no room for matmuls, too, which
+OpenBLAS would wait for. With --memory-limit 2048 it must train, with the
 same bits as a schedule that needs a tenth of the memory.
 """
 import json
@@ -25,8 +26,27 @@ LIMIT = 2 << 30
 STEPS = "1"
 
 
-def limit_addresses():
-    resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+def limit_addresses(limit=LIMIT):
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def tight(b):
+    """Limits in which OpenBLAS would wait forever for memory, when it starts or
+    in the first matmul: commands that need none work, others are refused."""
+    for mib in 120, 160, 200, 240, 280, 320, 360:
+        def limit(mib=mib):
+            limit_addresses(mib << 20)
+
+        done = b.ended(b.begin_as([b.penstock, "help"], env=b.env,
+                                  preexec_fn=limit), code=None)
+        assert done.returncode == 0, (mib, done)
+        done = b.ended(b.begin_as(
+            [b.penstock, "run", b.model, "--loss", "0", "-n", "1", "-m", "2",
+             "--transport", "self", "--steps", "1", "--data", "x.safetensors",
+             "--threads", "1", "--quiet"], env=b.env, preexec_fn=limit),
+            code=None)
+        assert done.returncode == 0 or "ulimit -v" in done.stderr or \
+            "[memory." in done.stderr, (mib, done.returncode, done.stderr)
 
 
 class Bench(job.Bench):
@@ -71,6 +91,7 @@ def main():
         done = b.run("1f1b", limited=False)
         assert done.returncode == 0, done
         assert b.dump("gpipe") == b.dump("1f1b")
+        tight(b)
     print("ok")
 
 
