@@ -153,8 +153,7 @@ enum pst_status pstd_mailbox_start(uv_loop_t *loop,
     err = uv_async_init(loop, &w->async, on_async);
     if (err != 0) {
         free_mailbox(w);
-        return pst_diag_set(diag, PST_E_HOST_TRY_AGAIN,
-                            "cannot make a wake-up: %s", uv_strerror(err));
+        return pst_diag_errno(diag, -err, "cannot make a wake-up");
     }
     err = uv_thread_create_ex(&w->thread, &options, thread_main, w);
     if (err != 0) {

@@ -557,19 +557,34 @@ static int print_error(const struct pst_diag *diag)
     return pst_status_exit_code(diag->status);
 }
 
-int pstd_daemon_run(const struct pstd_config *config, const char *plan)
+/* Returns owned; NULL: *diag says why. */
+static struct pstd_daemon *make_daemon(struct pst_diag *diag)
 {
     struct pstd_daemon *d = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*d));
+    int err;
+
+    pst_diag_init(diag);
+    if (d == NULL) {
+        (void)pst_diag_nomem(diag, sizeof(*d));
+        return NULL;
+    }
+    err = uv_loop_init(&d->loop); /* of files, there may be too many */
+    if (err == 0)
+        return d;
+    (void)pst_diag_errno(diag, -err, "cannot make a loop of events");
+    pst_free(d);
+    return NULL;
+}
+
+int pstd_daemon_run(const struct pstd_config *config, const char *plan)
+{
     struct pst_diag diag;
+    struct pstd_daemon *d = make_daemon(&diag);
     enum pst_status status;
     int left;
 
-    if (d == NULL || uv_loop_init(&d->loop) != 0) {
-        (void)pst_diag_nomem(&diag, sizeof(*d));
-        pst_free(d);
+    if (d == NULL)
         return print_error(&diag);
-    }
-    pst_diag_init(&diag);
     d->config = config;
     d->journal = (struct pstd_journal)PSTD_JOURNAL_NONE;
     d->tensorboard = (struct pstd_tensorboard)PSTD_TENSORBOARD_NONE;

@@ -73,6 +73,18 @@ static void set_cause(const struct pstctl_launch *l, bool oom,
         e->cause = PSTCTL_CAUSE_OOM;
 }
 
+#define OOM_TEXT "likely out of memory"
+
+void pstctl_end_explain(const struct pstctl_launch *launch, bool oom,
+                        struct pst_diag *diag)
+{
+    struct pstctl_end end = {0};
+
+    set_cause(launch, oom, &end);
+    if (end.cause == PSTCTL_CAUSE_OOM)
+        pst_diag_prefix(diag, OOM_TEXT);
+}
+
 void pstctl_end_describe(const struct pstctl_launch *launch,
                          const char *placement, bool oom,
                          const struct pst_diag *why, struct pstctl_end *ret)
@@ -87,8 +99,7 @@ void pstctl_end_describe(const struct pstctl_launch *launch,
     pst_str_fini(&stages);
     ret->error = why->error;
     (void)snprintf(ret->text, sizeof(ret->text), "%s%.*s",
-                   ret->cause == PSTCTL_CAUSE_OOM ? "likely out of memory: "
-                                                  : "",
+                   ret->cause == PSTCTL_CAUSE_OOM ? OOM_TEXT ": " : "",
                    PST_DIAG_TEXT - 64, why->text);
 }
 

@@ -65,6 +65,11 @@ void pstctl_end_describe(const struct pstctl_launch *launch,
                          const char *placement, bool oom,
                          const struct pst_diag *why, struct pstctl_end *ret);
 
+/* The same for a job whose end is not recorded: adds to the error that the
+ * kernel has probably killed it for lack of memory. */
+void pstctl_end_explain(const struct pstctl_launch *launch, bool oom,
+                        struct pst_diag *diag);
+
 struct pstctl_record {
     char *dir;    /* NULL: nothing is written */
     bool has_log; /* true: dir is --log-dir; false: dir is --checkpoint */

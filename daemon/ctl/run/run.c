@@ -141,6 +141,8 @@ static enum pst_status run_alone(struct job *job, unsigned ranks,
     status = run_once(job, config, ranks, &fate, diag);
     if (fate.begun)
         pstctl_record_remove(config->checkpoint);
+    if (fate.died)
+        pstctl_end_explain(fate.launch, fate.oom, diag);
     return status;
 }
 

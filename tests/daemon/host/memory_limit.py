@@ -5,8 +5,8 @@
 usage: memory_limit.py PENSTOCK WIDE.pt2
 
 The limit is set by ulimit -v. A run that needs more must be refused with an
-error before its first step; one that leaves no room for matmuls, too, which
-OpenBLAS would wait for. With --memory-limit 2048 it must train, with the
+error before its first step; one that leaves no space for matmuls, too, which
+OpenBLAS would wait for. A run with too few open files says so. With --memory-limit 2048 it must train, with the
 same bits as a schedule that needs a tenth of the memory.
 """
 import json
@@ -47,6 +47,18 @@ def tight(b):
             code=None)
         assert done.returncode == 0 or "ulimit -v" in done.stderr or \
             "[memory." in done.stderr, (mib, done.returncode, done.stderr)
+
+
+def few_files(b):
+    """Runs with fewer and fewer open files: each one that fails says why."""
+    for n in range(8, 24):
+        done = b.ended(b.begin_as(
+            [b.penstock, "run", b.model, "--loss", "0", "-n", "1", "-m", "2",
+             "--transport", "self", "--steps", "1", "--data", "x.safetensors",
+             "--threads", "1", "--quiet"], env=b.env, preexec_fn=lambda n=n:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))), code=None)
+        assert done.returncode == 0 or "[host.open-files]" in done.stderr, (
+            n, done)
 
 
 class Bench(job.Bench):
@@ -92,6 +104,7 @@ def main():
         assert done.returncode == 0, done
         assert b.dump("gpipe") == b.dump("1f1b")
         tight(b)
+        few_files(b)
     print("ok")
 
 

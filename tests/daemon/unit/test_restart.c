@@ -287,11 +287,15 @@ static void end_of(const char *const *lines, int status, bool is_mpirun,
                               .ended = true,
                               .status = status};
     const struct pst_diag why = {.status = PST_ERR_PEER, .text = "why"};
+    struct pst_diag alone = why;
 
     for (; *lines != NULL; lines++)
         pstctl_launch_line(&l, *lines);
     memset(ret, 0, sizeof(*ret));
     pstctl_end_describe(&l, "0,1", oom, &why, ret);
+    /* A job without a supervisor says the same. */
+    pstctl_end_explain(&l, oom, &alone);
+    assert_string_equal(alone.text, ret->text);
     pstctl_launch_fini(&l);
 }
 
@@ -316,6 +320,7 @@ static void knows_each_end(void **state)
     assert_int_equal(e.signal, 9);
     end_of(kill, 137 << 8, true, true, &e);
     assert_int_equal(e.cause, PSTCTL_CAUSE_OOM);
+    assert_string_equal(e.text, "likely out of memory: why");
     end_of(leave, 3 << 8, true, true, &e);
     assert_int_equal(e.cause, PSTCTL_CAUSE_EXIT);
     assert_int_equal(e.rank, 1);
