@@ -16,6 +16,7 @@ void pstl_checkpoint_fini(penstock_session *s)
 {
     pstl_claim_release(s);
     pstl_folders_fini(&s->folders);
+    pstl_folders_fini(&s->seconds);
 }
 
 /* Refuses a save that cannot be made; makes its folder the session's. */
@@ -229,20 +230,26 @@ static enum pst_status load_checkpoint(
     return pstl_carried_keep(s, folder, ret->step, diag);
 }
 
+/* Contents of a folder, and of the second folder of its run, before a load. */
+struct before {
+    struct pstl_folder first, second;
+};
+
 /* Takes over the run of a loaded checkpoint, for later saves, and tells the
- * caller of its second folder. known: what was in the folder before the load.
- * Rank 0. */
+ * caller of its second folder. Rank 0. */
 static void adopt_run(penstock_session *s, const char *folder,
                       const struct pst_checkpoint_info *info,
-                      struct pstl_folder *known)
+                      struct before *known)
 {
-    const uint64_t course = pst_checkpoint_course(&known->rewinds);
+    const uint64_t course = pst_checkpoint_course(&known->first.rewinds);
     struct pst_checkpoint_run whose = {0};
     struct pst_str text = {0};
 
     memcpy(s->run_options, info->options, sizeof(info->options));
-    pstl_folder_add(known, info->step, info->digest);
-    pstl_folders_put(&s->folders, known);
+    pstl_folder_add(&known->first, info->step, info->digest);
+    pstl_folders_put(&s->folders, &known->first);
+    if (known->second.path != NULL)
+        pstl_folders_put(&s->seconds, &known->second);
     /* Later saves to that folder continue its run. */
     if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
         whose.name[0] != '\0') {
@@ -258,16 +265,25 @@ static void adopt_run(penstock_session *s, const char *folder,
     pst_str_fini(&text);
 }
 
-/* Reads what is in the folder before a load; if it cannot be read, the load
+/* Reads what is in the folders before a load; if one cannot be read, the load
  * says so, or nothing in it is known. Rank 0. */
 static enum pst_status look_before_load(penstock_session *s, const char *folder,
-                                        struct pstl_folder *ret,
+                                        struct before *ret,
                                         struct pst_diag *diag)
 {
+    struct pst_checkpoint_second second = {0};
+    struct pst_diag ignored;
     enum pst_status status = pstl_folders_reserve(&s->folders, diag);
 
     if (status == PST_OK)
-        status = pstl_folder_read(folder, ret, diag);
+        status = pstl_folders_reserve(&s->seconds, diag);
+    if (status == PST_OK)
+        status = pstl_folder_read(folder, &ret->first, diag);
+    if (status != PST_ERR_NOMEM &&
+        pst_checkpoint_read_second(folder, &second, &ignored) == PST_OK &&
+        second.dir != NULL)
+        status = pstl_folder_read(second.dir, &ret->second, diag);
+    pst_free(second.dir);
     return status == PST_ERR_NOMEM ? status : PST_OK;
 }
 
@@ -275,7 +291,7 @@ int penstock_load(penstock_session *session, const char *folder,
                   uint64_t *ret_step, struct penstock_error *error)
 {
     struct pst_checkpoint_info info;
-    struct pstl_folder known = {0};
+    struct before known = {0};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -290,7 +306,8 @@ int penstock_load(penstock_session *session, const char *folder,
     if (status == PST_OK)
         session->has_grads = session->is_half = false;
     if (status == PST_OK)
-        status = load_checkpoint(session, folder, &known.rewinds, &info, &diag);
+        status = load_checkpoint(session, folder, &known.first.rewinds, &info,
+                                 &diag);
     if (status == PST_OK) {
         session->step = info.step;
         session->changes = info.changes;
@@ -302,6 +319,7 @@ int penstock_load(penstock_session *session, const char *folder,
     }
     if (status == PST_OK && pstl_is_first(session))
         adopt_run(session, folder, &info, &known);
-    pstl_folder_fini(&known);
+    pstl_folder_fini(&known.first);
+    pstl_folder_fini(&known.second);
     return pstl_session_release(session, status, &diag, error);
 }

@@ -96,6 +96,8 @@ struct penstock_session {
      * has set in its run stays set. */
     char run_options[PST_CHECKPOINT_OPTIONS];
     struct pstl_folders folders; /* rank 0: what it knows of checkpoints */
+    /* Rank 0: the second folders of their runs, as they were at the load. */
+    struct pstl_folders seconds;
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */
     bool *reads;                          /* per input: this process reads it */

@@ -162,9 +162,28 @@ void pstl_claim_record(penstock_session *s, const char *folder)
     pst_checkpoint_close(ckpt);
 }
 
+/* Refuses a second folder that another program has changed since the load, as
+ * pstl_folder_check does the first one. */
+static enum pst_status check_second(const penstock_session *s, const char *dir,
+                                    struct pst_diag *diag)
+{
+    const struct pstl_folder *known = pstl_folders_find(&s->seconds, dir);
+    struct pstl_folder now = {0};
+    enum pst_status status;
+
+    if (known == NULL)
+        return PST_OK;
+    status = pstl_folder_read(dir, &now, diag);
+    if (status == PST_OK)
+        status = pstl_folder_check(&now, known, s->step, diag);
+    pstl_folder_fini(&now);
+    return status;
+}
+
 /* Refuses if the second folder of the run in `folder` has a checkpoint after
- * the current step: a resume of the run would go on from that one, and drop the
- * steps of this session. */
+ * the current step, or one that another program has made since the load: a
+ * resume of the run would go on from that one, and drop the steps of this
+ * session. */
 static enum pst_status refuse_later_second(const penstock_session *s,
                                            const char *folder,
                                            struct pst_diag *diag)
@@ -186,6 +205,8 @@ static enum pst_status refuse_later_second(const penstock_session *s,
                               "checkpoint: bring it back, or save to another "
                               "folder",
                               folder, second.dir);
+    else if (status == PST_OK && second.dir != NULL)
+        status = check_second(s, second.dir, diag);
     pst_free(second.dir);
     return status;
 }

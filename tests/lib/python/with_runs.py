@@ -137,6 +137,28 @@ def in_between(b, rows):
     assert place(b, "mixed", 12) == shuffled
 
 
+def seconds(b, rows):
+    """A checkpoint of the session's own step, which another program has made in
+    the second folder of the run since the load, is not passed over."""
+    run(b, "first", 6, "--checkpoint-fallback", b.path("spare"))
+    run(b, "elsewhere", 7)
+    for made in False, True:
+        with penstock.Model(MODEL) as model, model.session(
+                lr=.01, threads=1, optimizer="adamw") as session:
+            assert session.load(b.path("first")) == 6 + made
+            if made:
+                os.rename(b.path("elsewhere", "step-00000007"),
+                          b.path("spare", "step-00000007"))
+            else:
+                session.train_step(rows["word"][:ROWS], rows["label"][:ROWS])
+            try:
+                session.save(b.path("first"))
+                assert not made
+            except penstock.Error as error:
+                assert made and "step 7, which another program has made" in \
+                    str(error) and b.path("spare") in str(error), error
+
+
 def options(b):
     """The options of a session that has made steps are those that a resume is
     compared with."""
@@ -182,6 +204,8 @@ def main():
                     "steps after step 6," in said) != known, said
         averages(b)
         in_between(b, rows)
+        seconds(b, {name: array.array("q", values)
+                    for name, values in rows.items()})
         options(b)
     print("ok")
 
