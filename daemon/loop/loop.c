@@ -104,6 +104,23 @@ static enum pst_status open_tensorboard(struct pstd_daemon *d,
     return PST_OK;
 }
 
+/* Opens the log. If the job was started by hand, rank 0 claims the folder
+ * first, as the client does for jobs that it starts. */
+static enum pst_status open_log(struct pstd_daemon *d, const char *name,
+                                struct pst_diag *diag)
+{
+    const char *dir = d->config->log_dir;
+    struct pstd_log_claim claim = {.fd = -1};
+    enum pst_status status = PST_OK;
+
+    if (d->config->run_id == NULL && d->rank == 0)
+        status = pstd_logfile_claim(dir, &claim, diag);
+    if (status == PST_OK)
+        status = pstd_logfile_open(&d->log, dir, name, diag);
+    pstd_logfile_release(dir, &claim, status == PST_OK);
+    return status;
+}
+
 /* Opens log, monitoring files and socket, at START, since their names contain
  * the rank. */
 static enum pst_status open_outputs(struct pstd_daemon *d,
@@ -116,7 +133,7 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
 
     (void)snprintf(name, sizeof(name), "rank-%u", d->rank);
     if (d->config->log_dir != NULL)
-        status = pstd_logfile_open(&d->log, d->config->log_dir, name, diag);
+        status = open_log(d, name, diag);
     if (status == PST_OK)
         status = open_journal(d, diag);
     if (status == PST_OK && d->rank == 0)

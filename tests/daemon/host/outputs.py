@@ -95,8 +95,9 @@ def keeps_others(b):
 
 
 def keeps_logs_apart(b):
-    """Starts two runs with one --log-dir at once: one of them is refused. The
-    gate holds the other until then, so both are there in any case."""
+    """Starts two runs with one --log-dir at once: one of them is refused, and
+    so are ranks that are started by hand. The gate holds the other until then,
+    so both are there in any case."""
     for folder in "logs-1", "logs-2":
         b.gate(0)
         jobs = [b.begin("run", "tiny.plan", "--data", "data.safetensors",
@@ -106,6 +107,11 @@ def keeps_logs_apart(b):
         wait_until(lambda: any(x.poll() is not None for x in jobs), "a refusal")
         jobs.sort(key=lambda x: x.poll() is None)
         said = b.ended(jobs[0], 78).stderr
+        assert folder in said and "[job.log-in-use]" in said, said
+        by_hand = b.begin_as([b.penstock + "d", "tiny.plan", "--transport",
+                              "self", "--job", "own", "--log-dir", folder],
+                             env=b.env)
+        said = b.ended(by_hand, 78).stderr
         assert folder in said and "[job.log-in-use]" in said, said
         b.gate(9)
         b.ended(jobs[1])
