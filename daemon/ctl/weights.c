@@ -3,14 +3,20 @@
  * loads. */
 #include "daemon/ctl/ctl.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/ctl/out.h"
+#include "stages/base/alloc.h"
 #include "stages/files/checkpoint/checkpoint.h"
 #include "stages/run/state/average.h"
 #include "stages/split/plan.h"
@@ -35,6 +41,52 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
 }
 
 /* --- writing -------------------------------------------------------------- */
+
+#define LEFT_S 600 /* seconds after which a temporary file is left over */
+
+/* True if `name` is a temporary file of `base` whose process, which its name
+ * tells, does not run. */
+static bool is_left(const char *name, const char *base)
+{
+    const size_t n = strlen(base);
+    long pid;
+
+    if (strncmp(name, base, n) != 0 || strncmp(name + n, ".tmp-", 5) != 0)
+        return false;
+    name += n + 5;
+    pid = strtol(name, NULL, 10);
+    return pid > 0 && name[strspn(name, "0123456789-")] == '\0' &&
+           kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
+/* Removes temporary files that killed processes have left beside the file. A
+ * process of another host may be writing one, so only those go that nobody has
+ * changed for ten minutes. Failures are ignored. */
+static void sweep(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    char *folder = slash == NULL ? pst_strdup(PST_TAG_CLIENT, ".")
+                                 : pst_strdup(PST_TAG_CLIENT, path);
+    struct dirent *e;
+    struct stat st;
+    DIR *dir;
+
+    if (folder == NULL)
+        return;
+    if (slash != NULL)
+        folder[slash == path ? 1 : slash - path] = '\0';
+    dir = opendir(folder);
+    pst_free(folder);
+    while (dir != NULL && (e = readdir(dir)) != NULL)
+        if (is_left(e->d_name, base) &&
+            fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_mtime + LEFT_S < time(NULL))
+            (void)unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir != NULL)
+        (void)closedir(dir);
+    errno = 0;
+}
 
 /* Names the files of an adapter: OUTPUT.safetensors and the configuration
  * beside it, or both files in the folder `output`, which is created. */
@@ -76,6 +128,8 @@ static enum pst_status write_adapter(struct pst_state_names *names,
     if (status == PST_OK)
         status = name_file(ret->file, &file, &path, diag);
     if (status == PST_OK)
+        sweep(file.text);
+    if (status == PST_OK)
         status =
             pst_state_write(file.text, names, find, ctx, &ret->bytes, diag);
     if (status == PST_OK)
@@ -115,6 +169,7 @@ static enum pst_status write_names(const struct pstd_config *config,
     } else {
         if (config->merge)
             status = pst_state_names_merge(names, diag);
+        sweep(config->output);
         if (status == PST_OK)
             status = pst_state_write(config->output, names, find, ctx,
                                      &ret->bytes, diag);

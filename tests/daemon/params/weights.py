@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -92,6 +93,27 @@ class Bench(job.Bench):
         return path, *load(path)
 
 
+def check_leftovers(b, plan):
+    """A killed command leaves its temporary file, which the next one that
+    writes the same file removes; not one of a process that runs, or that was
+    changed just now."""
+    path = b.new() + ".safetensors"
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    names = [f"{path}.tmp-{ended.pid}-0", f"{path}.tmp-{os.getpid()}-0",
+             f"{path}.tmp-{ended.pid}-1", f"{path}.tmp-{ended.pid}-0.mine"]
+    for name in names:
+        with open(name, "w", encoding="utf-8"):
+            pass
+        if name != names[2]:
+            os.utime(name, (1, 1))
+    b.done("weights", plan, "-o", path)
+    assert [os.path.exists(name) for name in names] == [
+        False, True, True, True], os.listdir(b.folder)
+    for name in names[1:]:
+        os.unlink(name)
+
+
 def tensors_of(plan):
     ret = {}
     for name in sorted(os.listdir(plan)):
@@ -104,6 +126,7 @@ def check_plan(b, model):
     """Checks that tensors copied from one plan to another keep their bytes, in
     every file format."""
     plan, want, _ = b.split(model, "--stages", 2)
+    check_leftovers(b, plan)
     path, got, about = b.weights(plan)
     assert about == {"format": "pt"}, about
     assert set(want) - set(got) == {"positions"}, set(want) ^ set(got)
