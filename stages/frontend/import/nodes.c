@@ -545,6 +545,22 @@ static enum pst_status import_same(struct pst_import *import,
     return PST_OK;
 }
 
+static enum pst_status import_without_grad(struct pst_import *import,
+                                           struct pst_scope *scope,
+                                           const struct pst_doc_node *doc_node,
+                                           const struct pst_target *target,
+                                           const struct pst_names *names)
+{
+    struct pst_names others = *names;
+    bool all;
+    enum pst_status status =
+        pst_import_operands(import, scope, doc_node, target, &others, &all);
+
+    return status != PST_OK || all
+               ? status
+               : import_op(import, scope, doc_node, target, &others);
+}
+
 /* Imports a node according to its classification. */
 static enum pst_status import_target(struct pst_import *import,
                                      struct pst_scope *scope,
@@ -558,6 +574,8 @@ static enum pst_status import_target(struct pst_import *import,
         if (target->op == &pst_op_contiguous && !target->pairs &&
             pst_import_wants_channels(doc_node))
             return import_convert(import, scope, doc_node, target, names);
+        if (scope->no_grad)
+            return import_without_grad(import, scope, doc_node, target, names);
         return import_op(import, scope, doc_node, target, names);
     case PST_TARGET_INPLACE:
         return import_inplace(import, scope, doc_node, target, names);

@@ -190,6 +190,87 @@ enum pst_status pst_import_checkpoint(struct pst_import *import,
     return inline_body(import, scope, node, inner, names);
 }
 
+/* --- results under no_grad that are operands --------------------------- */
+
+/* True if a flatten of a tensor with that rank joins no dimensions. */
+static bool joins_nothing(const struct pst_doc_node *node, unsigned rank)
+{
+    const struct pst_doc_arg *first =
+        pst_doc_arg(node, "start_dim", PST_DOC_INT);
+    const struct pst_doc_arg *last = pst_doc_arg(node, "end_dim", PST_DOC_INT);
+    const int64_t a = first != NULL ? first->number.i : 0;
+    const int64_t b = last != NULL ? last->number.i : -1;
+
+    return rank > 0 && (a < 0 ? a + rank : a) == (b < 0 ? b + rank : b);
+}
+
+static bool drops_nothing(const struct pst_doc_node *node)
+{
+    const struct pst_doc_arg *share = pst_doc_arg(node, "p", PST_DOC_FLOAT);
+    const struct pst_doc_arg *train = pst_doc_arg(node, "train", PST_DOC_BOOL);
+
+    return (share != NULL && share->number.f == 0.0) ||
+           (train != NULL && !train->number.b);
+}
+
+/* Returns the operand that result i of the node is in PyTorch; NULL if it is a
+ * tensor of its own. */
+static struct pst_value *find_operand(struct pst_import *import,
+                                      const struct pst_scope *scope,
+                                      const struct pst_doc_node *node,
+                                      const struct pst_target *target,
+                                      const char *name, unsigned i)
+{
+    const struct pst_doc_arg *list =
+        pst_doc_arg(node, "tensors", PST_DOC_TENSORS);
+    const struct pst_doc_arg *one = pst_doc_arg_at(node, 0, PST_DOC_TENSOR);
+    PST_UNINIT struct pst_doc_meta made;
+    struct pst_value *v;
+
+    if (target->op == &pst_op_broadcast_tensors) {
+        v = list != NULL && i < list->n ? pst_import_find(scope, list->names[i])
+                                        : NULL;
+        if (v == NULL || pst_import_meta(import, scope, name, &made) != PST_OK)
+            return NULL;
+        return pst_meta_same_shape(&made.meta, &v->meta) ? v : NULL;
+    }
+    v = one != NULL ? pst_import_find(scope, one->name) : NULL;
+    if (v == NULL)
+        return NULL;
+    if (target->op == &pst_op_flatten_using_ints)
+        return joins_nothing(node, v->meta.rank - (target->pairs ? 1 : 0))
+                   ? v
+                   : NULL;
+    return target->op == &pst_op_dropout && drops_nothing(node) ? v : NULL;
+}
+
+/* PyTorch's tracer gives an operand the name of the newest result that is the
+ * operand itself. So what is after the region reads that name, and gradients
+ * must pass. */
+enum pst_status pst_import_operands(struct pst_import *import,
+                                    struct pst_scope *scope,
+                                    const struct pst_doc_node *node,
+                                    const struct pst_target *target,
+                                    struct pst_names *names, bool *ret_all)
+{
+    enum pst_status status = PST_OK;
+
+    *ret_all = names->n > 0;
+    for (unsigned i = 0; i < names->n && status == PST_OK; i++) {
+        struct pst_value *v =
+            names->at[i] != NULL
+                ? find_operand(import, scope, node, target, names->at[i], i)
+                : NULL;
+
+        *ret_all = *ret_all && v != NULL;
+        if (v == NULL)
+            continue;
+        status = pst_import_define(import, scope, names->at[i], v, &v->meta);
+        names->at[i] = NULL;
+    }
+    return status;
+}
+
 /* --- branches ----------------------------------------------------------- */
 
 /* A branch: selected if pred equals `taken`. */
