@@ -9,6 +9,7 @@
 #include "stages/split/convert/join.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static struct pst_diag diag;
 
@@ -252,6 +253,60 @@ static void decomposed_dropout_is_off(void **state)
     pst_model_close(model);
 }
 
+/* --- buffers that the model writes ------------------------------------------
+ */
+
+/* Writes a buffer that the output depends on, through a node (%book) and after
+ * its last read (%last), statistics of a norm, and a counter. */
+static const char writer[] =
+    "graph next_id=9 {\n"
+    "  input %x: f32[2, 4]\n"
+    "  buffer %book \"book\" persistent: f32[2, 4]\n"
+    "  buffer %last \"last\" persistent: f32[2, 4]\n"
+    "  buffer %run \"run\" persistent: f32[4]\n"
+    "  buffer %count \"count\" persistent: f32[2, 4]\n"
+    "  %b: f32[2, 4] = aten.add.Tensor(%book, %x) # - - F id=0\n"
+    "  %y: f32[2, 4] = aten.mul.Tensor(%b, %last) # - - F id=1\n"
+    "  %l: f32[2, 4] = aten.mul.Tensor(%last, %x) # - - F id=2\n"
+    "  %c: f32[2, 4] = aten.add.Tensor(%count, %x) # - - F id=3\n"
+    "  %now: f32[4] = aten.mean.dim(%x, [0], False) # - - F id=4\n"
+    "  %new: f32[4] = aten.add.Tensor(%now, %run) # - - F id=5\n"
+    "  %mode: f32[4] view of %new + 0 = penstock.norm_mode.default(%new, "
+    "%run, None, True) # - - F id=6\n"
+    "  %r: f32[4] = aten.clone.default(%mode) # - - F id=7\n"
+    "  %z: f32[2, 4] = aten.add.Tensor(%y, %run) # - - F id=8\n"
+    "  output user %z \"0\"\n"
+    "  output buffer %b -> %book \"\"\n"
+    "  output buffer %l -> %last \"\"\n"
+    "  output buffer %r -> %run \"\"\n"
+    "  output buffer %c -> %count \"\"\n"
+    "}\n";
+
+/* A file does not tell whether model.eval() turns such writes off. */
+static void buffers_that_are_written_are_named(void **state)
+{
+    const struct pst_eval_options cache = {.has_cache = true};
+    const struct pst_split_options options = {0};
+    struct pst_plan *plan, *eval;
+    struct pst_model model;
+
+    (void)state;
+    for (unsigned k = 0; k < 3; k++) {
+        model_init(&model, writer, NULL, 0);
+        model.evaluates = k == 1;
+        assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+        assert_ok(pst_plan_eval(plan, k == 2 ? &cache : NULL, &eval, &diag),
+                  &diag);
+        assert_int_equal(eval->notes.n, k == 0);
+        if (k == 0)
+            assert_non_null(
+                strstr(eval->notes.at[0], "depend on: \"book\", \"last\". "));
+        pst_plan_free(eval);
+        pst_plan_free(plan);
+        model_fini(&model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +315,7 @@ int main(void)
         cmocka_unit_test(dead_chance_is_none),
         cmocka_unit_test(a_file_in_eval_mode_says_all),
         cmocka_unit_test(decomposed_dropout_is_off),
+        cmocka_unit_test(buffers_that_are_written_are_named),
     };
 
     pst_diag_init(&diag);

@@ -113,7 +113,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     const struct pst_eval_options eval = {
         .keep = config->keep_random.at,
         .n_keep = config->keep_random.n,
-        .averages = config->checkpoint != NULL && config->use_ema};
+        .averages = config->checkpoint != NULL && config->use_ema,
+        .has_cache = config->prompt != NULL || config->prompt_file != NULL};
     struct pst_exec_options options;
     enum pst_status status =
         pstd_plan_open(config->args[0], config, &f->p, diag);

@@ -2,6 +2,7 @@
 #include "stages/split/convert/evaluate.h"
 
 #include "stages/ops/core/mode.h"
+#include "stages/ops/core/rows.h"
 #include "stages/split/convert/join.h"
 #include "stages/split/split.h"
 #include "stages/split/store/values.h"
@@ -10,6 +11,10 @@
 #include <string.h>
 
 #define TAG PST_TAG_PLAN
+
+enum {
+    MAX_WRITTEN = 4, /* buffers that a note names */
+};
 
 /* Nodes that a message names; one per operator, module and source line. */
 struct places {
@@ -186,6 +191,100 @@ static enum pst_status check_random(struct evaluator *e, struct pst_plan *plan,
     return status;
 }
 
+/* --- buffers that the model writes ---------------------------------------- */
+
+static char read_mark;
+
+static void mark_read(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    (void)ctx;
+    (void)arg;
+    (*slot)->aux = &read_mark;
+}
+
+/* Marks all that outputs of the user depend on. */
+static void mark_outputs(struct pst_graph *graph)
+{
+    for (size_t i = 0; i < graph->values.n; i++)
+        graph->values.at[i]->aux = NULL;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.at[i].kind == PST_OUTPUT_USER)
+            pst_arg_uses(&graph->outputs.at[i].arg, 0, mark_read, NULL);
+    for (size_t i = graph->nodes.n; i-- > 0;) {
+        struct pst_node *node = graph->nodes.at[i];
+        bool read = false;
+
+        for (unsigned k = 0; k < node->n_outs; k++)
+            read = read || node->outs[k]->aux == &read_mark;
+        if (read)
+            pst_node_uses(node, mark_read, NULL);
+    }
+}
+
+/* True if the buffer stays as it is, as statistics of norms do in
+ * evaluation. */
+static bool writes_itself(const struct pst_output *update)
+{
+    const struct pst_value *v = update->arg.value;
+
+    while (v != update->target) {
+        const struct pst_node *def = v->def;
+
+        if (def == NULL)
+            return false;
+        if (def->op == &pst_op_clone)
+            v = def->args[0].value;
+        else if (def->op == &pst_op_norm_mode && !def->args[3].b)
+            v = def->args[1].value;
+        else
+            return false;
+    }
+    return true;
+}
+
+/* Adds a note that names the buffers which outputs depend on and which the
+ * model writes: the file does not tell whether it does so after eval(). */
+static enum pst_status note_written(struct pst_plan *plan,
+                                    struct pst_diag *diag)
+{
+    struct pst_graph *graph = plan->stages.at[0].graph;
+    struct pst_str text = {0};
+    char *note = NULL;
+    size_t n = 0;
+    bool failed;
+
+    if (plan->evaluates)
+        return PST_OK;
+    mark_outputs(graph);
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        const struct pst_output *update = &graph->outputs.at[i];
+
+        if (update->kind != PST_OUTPUT_BUFFER_UPDATE ||
+            update->target->aux != &read_mark || writes_itself(update))
+            continue;
+        if (n++ < MAX_WRITTEN)
+            pst_str_addf(&text, "%s\"%s\"", n > 1 ? ", " : "",
+                         update->target->fqn);
+    }
+    for (size_t i = 0; i < graph->values.n; i++)
+        graph->values.at[i]->aux = NULL;
+    if (n > MAX_WRITTEN)
+        pst_str_addf(&text, " and %zu more", n - MAX_WRITTEN);
+    failed = text.failed;
+    if (n > 0 && !failed)
+        note = pst_arena_printf(
+            &plan->arena,
+            "the model writes buffers that its outputs depend on: %s. "
+            "Evaluation writes them, too, for the next microbatch; if "
+            "model.eval() does not, export the model again in eval mode",
+            pst_str_text(&text));
+    pst_str_fini(&text);
+    if (failed ||
+        (n > 0 && (note == NULL || !pst_vec_push(TAG, &plan->notes, note))))
+        return pst_diag_nomem(diag, 0);
+    return PST_OK;
+}
+
 enum pst_status pst_plan_eval(struct pst_plan *plan,
                               const struct pst_eval_options *options,
                               struct pst_plan **ret, struct pst_diag *diag)
@@ -213,6 +312,8 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
                      "dropout that was called as a function is off, as if "
                      "it had asked self.training",
                      &e.functions, "; --keep-random MODULE keeps it", diag);
+    if (status == PST_OK)
+        status = e.options->has_cache ? PST_OK : note_written(made, diag);
     pst_vec_fini(&e.functions.at);
     pst_free(e.used);
     if (status == PST_OK)

@@ -10,6 +10,8 @@
  *  - every dropout is off, as if it had checked self.training. A note names
  *    those that were called as functions.
  *  - norms with running statistics read them.
+ *  - buffers that the model writes itself are written, too. A note names those
+ *    that outputs depend on, unless the model was exported in eval mode.
  *  - other random operators are an error, because it is unknown whether eval()
  *    turns them off. If the model was exported in eval mode (plan->evaluates)
  *    they stay as they are in the file.
@@ -25,6 +27,7 @@ struct pst_eval_options {
     /* The parameters will be averages (--use-ema), which are f32 also for those
      * that are trained in bf16 (--params bf16). */
     bool averages;
+    bool has_cache; /* the buffers that the model writes are its cache */
 };
 
 /*
