@@ -283,4 +283,7 @@ class Session(_Closes):
 
     def close(self):
         _library.penstock_session_free(self._handle)
-        self._handle, self._model._session = _P(), None
+        self._handle = _P()
+        # After an earlier close the model may have another session.
+        if self._model._session is self:
+            self._model._session = None

@@ -23,8 +23,9 @@ class Program(_Closes):
     def call(self, operands, storages=None):
         """Runs the program on arrays by name; those that it writes must not be
         read-only. Two names with one array are one tensor. storages: by name,
-        an array without gaps that is the whole memory which an operand is a
-        view of; by default, that which the operands cover. Returns a list of
+        an array from whose first to whose last byte the whole memory reaches
+        which an operand is a view of; by default, that which the operands
+        cover. Returns a list of
         Tensors: views of the operands' memory (`operand` is a name), or
         copies."""
         arrays, self._arrays = {}, {}
@@ -38,10 +39,9 @@ class Program(_Closes):
             flags[i] = bool(one.readonly)
             if name in (storages or {}):
                 whole = _Array(storages[name], _any(name), False, True)
-                t, one.held = whole.tensor, (one.held, whole)
-                row.storage = t.data + t.offset
-                row.storage_bytes = t.dtype.bits // 8 * math.prod(
-                    t.shape[d] for d in range(t.ndim))
+                one.held = one.held, whole
+                row.storage, row.storage_bytes = _memory(whole.tensor)
+                flags[i] |= bool(whole.readonly)
         info = _CallInfo()
         _call("call_flags", self._handle, rows, flags, len(operands),
               ctypes.byref(info))
@@ -79,3 +79,17 @@ class Program(_Closes):
     def close(self):
         _library.penstock_program_close(self._handle)
         self._handle, self._arrays = _P(), {}
+
+
+def _memory(t):
+    """Returns the address and the number of the bytes from the first to the last
+    one of a tensor, whose strides may be negative or 0."""
+    item, shape = t.dtype.bits // 8, t.shape[:t.ndim]
+    if 0 in shape:
+        return t.data + t.offset, 0
+    strides = t.strides[:t.ndim] if t.strides else [
+        math.prod(shape[d + 1:]) for d in range(t.ndim)]
+    reach = [(n - 1) * stride for n, stride in zip(shape, strides)]
+    return (t.data + t.offset + item * sum(min(r, 0) for r in reach),
+            item * (sum(map(abs, reach)) + 1))
+

@@ -316,6 +316,18 @@ def storages(penstock):
         y, = program.call({"x": view[2:4]}, {"x": line})
         assert line.tolist() == [0, 0, 2, 3, 4, 0] and y.strides == (4,)
         assert y.operand == "x"
+        # Strides say which bytes a storage has.
+        backwards = view[3:6][::-1]
+        error = fails(penstock.Error, program.call, {"x": view[3:4]},
+                      {"x": backwards})
+        assert line.tolist() == [0, 0, 2, 3, 4, 0], error
+        fixed = memoryview(bytes(24)).cast("f")
+        error = fails(penstock.Error, program.call, {"x": fixed[2:4]},
+                      {"x": fixed})
+        error = fails(penstock.Error, program.call, {"x": view[2:4]},
+                      {"x": view.toreadonly()})
+        assert line.tolist() == [0, 0, 2, 3, 4, 0], error
+        program.call({"x": view[2:4]}, {"x": view[::-1]})
     # PyTorch refuses it: source and target have other numbers of dimensions.
     text = {"tensors": {"x": {}}, "args": ["x"], "returns": [], "ops": [
         {"op": "aten.unsqueeze", "args": ["%x", 0], "out": ["y"]},
@@ -527,7 +539,7 @@ def lazy_bits(penstock, session):
         assert right == array.array("f", [3] * n)
 
 
-def refusals(penstock, model, session, given):
+def refusals(penstock, path, model, session, given):
     given = list(given.values())
     fails(TypeError, session.train_step, *given[:3])
     error = fails(penstock.Error, session.train_step, *given[:3],
@@ -546,6 +558,15 @@ def refusals(penstock, model, session, given):
     for call, words in ((session.forward, given), (session.save, ["x"]),
                         (session.load, ["x"]), (session.swap, ["x", "x"])):
         assert fails(penstock.Error, call, *words).id == "library.argument"
+    # A session is closed with its model, also after another one's second close.
+    again = penstock.Model(path, stages=2)
+    first = again.session(**OPTIONS)
+    first.close()
+    second = again.session(**OPTIONS)
+    first.close()
+    again.close()
+    assert fails(penstock.Error, second.forward, *given).id == \
+        "library.argument"
 
 
 def nul(penstock, session, path, folder):
@@ -604,7 +625,7 @@ def main():
         two_folders(penstock, path, given, folder)
         nul(penstock, session, path, folder)
         lazy_bits(penstock, session)
-        refusals(penstock, model, session, given)
+        refusals(penstock, path, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)
     programs(penstock)
