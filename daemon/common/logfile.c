@@ -228,19 +228,18 @@ static void read_last_job(const char *path, char ret[128])
 {
     char text[LINE_MAX_BYTES + 1];
     const char *at, *found = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    struct stat st;
-    ssize_t n = -1;
+    struct pst_file file;
+    enum pst_status status;
+    size_t n;
 
     (void)snprintf(ret, 128, "?");
-    if (fd < 0)
+    /* Refuses pipes and devices, which may block. */
+    if (pst_file_open(path, &file, NULL) != PST_OK)
         return;
-    if (fstat(fd, &st) == 0)
-        n = pread(fd, text, LINE_MAX_BYTES,
-                  st.st_size > LINE_MAX_BYTES ? st.st_size - LINE_MAX_BYTES
-                                              : 0);
-    (void)close(fd);
-    if (n <= 0)
+    n = (size_t)PST_MIN(file.size, LINE_MAX_BYTES);
+    status = pst_file_read_at(&file, file.size - n, text, n, NULL);
+    pst_file_close(&file);
+    if (status != PST_OK)
         return;
     text[n] = '\0';
     for (at = text; (at = strstr(at, " job=")) != NULL; at++)

@@ -45,16 +45,30 @@ static bool add_option(struct pst_arena *arena, struct pstctl_run *r,
     return r->names[r->n_options] != NULL && r->values[r->n_options++] != NULL;
 }
 
-static bool read_history(const char *dir, struct pstctl_run *r)
+/* Passes on that a file is a pipe, a device or a folder, so that a run with
+ * such a file is not left out without a word. Files that are damaged or cannot
+ * be read are ignored. */
+static enum pst_status refuse_wrong_kind(const struct pst_diag *why,
+                                         struct pst_diag *diag)
+{
+    return why->error == PST_E_FILE_WRONG_KIND
+               ? pst_diag_pass(diag, why, "%s", why->text)
+               : PST_OK;
+}
+
+static enum pst_status read_history(const char *dir, struct pstctl_run *r,
+                                    bool *ret, struct pst_diag *diag)
 {
     struct pstd_steps h = {0};
     struct pst_diag ignored;
     enum pstd_steps_kind kind = PSTD_STEPS_MISSING;
     struct pstd_steps_record last;
 
-    if (!has_file(dir, PSTD_STEPS_FILE) ||
-        pstd_steps_open(dir, &h, &ignored) != PST_OK)
-        return false;
+    *ret = false;
+    if (!has_file(dir, PSTD_STEPS_FILE))
+        return PST_OK;
+    if (pstd_steps_open(dir, &h, &ignored) != PST_OK)
+        return refuse_wrong_kind(&ignored, diag);
     memcpy(r->id, h.head.run, sizeof(r->id));
     r->step = h.head.base;
     for (uint64_t i = h.slots;
@@ -67,7 +81,8 @@ static bool read_history(const char *dir, struct pstctl_run *r)
         r->loss = last.loss;
     }
     pstd_steps_close(&h);
-    return true;
+    *ret = true;
+    return PST_OK;
 }
 
 /* Returns --eval-metric; "": evaluations are compared by their loss. */
@@ -88,13 +103,16 @@ static enum pst_status read_logs(struct pstctl_add_finding *f, const char *dir,
     struct pstctl_story *s = pst_calloc(TAG, 1, sizeof(*s));
     const char *name, *value;
     struct pst_diag ignored;
+    enum pst_status status, refused = PST_OK;
     char *at;
     bool ok = true;
 
     if (s == NULL)
         return pst_diag_nomem(diag, sizeof(*s));
-    if (pstctl_story_read(dir, s, &ignored) == PST_OK &&
-        (s->loss.n > 0 || *s->options != '\0')) {
+    status = pstctl_story_read(dir, s, &ignored);
+    if (status != PST_OK)
+        refused = refuse_wrong_kind(&ignored, diag);
+    if (status == PST_OK && (s->loss.n > 0 || *s->options != '\0')) {
         *ret = true;
         if (s->loss.n > 0 && (double)r->step < s->loss.at[s->loss.n - 1].x) {
             r->step = (uint64_t)s->loss.at[s->loss.n - 1].x;
@@ -116,7 +134,7 @@ static enum pst_status read_logs(struct pstctl_add_finding *f, const char *dir,
         r->best = NAN;
     pstctl_story_fini(s);
     pst_free(s);
-    return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
+    return ok ? refused : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
 }
 
 /* Sets *ret_largest if the best evaluation is the one with the largest number.
@@ -132,24 +150,29 @@ static bool find_order(const struct pstctl_run *r, const struct pst_str *of,
     return order != PSTD_EVALS_UNKNOWN || *metric != '\0' || !r->metric;
 }
 
-static void read_evaluations(const char *dir, struct pstctl_run *r)
+static enum pst_status read_evaluations(const char *dir, struct pstctl_run *r,
+                                        struct pst_diag *diag)
 {
     struct pstd_evals evals = {0};
     const struct pstd_eval *best = NULL;
     struct pst_str path = {0}, of = {0};
     struct pst_diag ignored;
+    enum pst_status status = PST_OK;
     bool largest;
 
     pst_str_addf(&path, "%s/evaluations", dir);
-    if (!path.failed &&
-        pstd_evals_read(path.text, &evals, &of, &ignored) == PST_OK &&
-        find_order(r, &of, &largest))
+    if (path.failed)
+        status = pst_diag_nomem(diag, path.len);
+    else if (pstd_evals_read(path.text, &evals, &of, &ignored) != PST_OK)
+        status = refuse_wrong_kind(&ignored, diag);
+    else if (find_order(r, &of, &largest))
         best = pstd_evals_best(&evals, largest);
     if (best != NULL)
         r->best = best->loss;
     pstd_evals_fini(&evals);
     pst_str_fini(&path);
     pst_str_fini(&of);
+    return status;
 }
 
 /* Sets the options of *r to those that the newest checkpoint records. */
@@ -212,16 +235,17 @@ enum pst_status pstctl_found_search(struct pstctl_add_finding *f,
                                     struct pst_diag *diag)
 {
     struct pstctl_run r = {.loss = NAN, .best = NAN};
-    bool found = read_history(dir, &r);
+    bool found;
     const bool saved = has_file(dir, "owner.json");
-    enum pst_status status = PST_OK;
+    enum pst_status status = read_history(dir, &r, &found, diag);
 
-    if (has_file(dir, "rank-0.log"))
+    if (status == PST_OK && has_file(dir, "rank-0.log"))
         status = read_logs(f, dir, &r, &found, diag);
     if (status == PST_OK && saved) {
         if (r.n_options == 0)
             status = read_checkpoint(f, dir, &r, diag);
-        read_evaluations(dir, &r);
+        if (status == PST_OK)
+            status = read_evaluations(dir, &r, diag);
         found = found || r.n_options > 0;
     }
     *ret = found;

@@ -7,8 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "daemon/ctl/report/line.h"
+#include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
 #define TAG        PST_TAG_CLIENT
@@ -253,21 +255,49 @@ static bool add_event(struct pstctl_story *s, const struct pstctl_line *line)
 
 /* --- files ---------------------------------------------------------------- */
 
+/* A log file that is read byte by byte, up to the size that it had when it was
+ * opened. */
+struct log_reader {
+    struct pst_file file;
+    uint64_t at; /* offset of the next bytes */
+    size_t n, next;
+    unsigned char bytes[16384];
+    enum pst_status status;
+    struct pst_diag *diag;
+};
+
+/* Returns the next byte; EOF: end of the file, or r->status is an error. */
+static int next_byte(struct log_reader *r)
+{
+    if (r->next == r->n) {
+        r->n = (size_t)PST_MIN(r->file.size - r->at, sizeof(r->bytes));
+        r->next = 0;
+        if (r->n > 0)
+            r->status =
+                pst_file_read_at(&r->file, r->at, r->bytes, r->n, r->diag);
+        if (r->status != PST_OK)
+            r->n = 0;
+        r->at += r->n;
+    }
+    return r->n > 0 ? r->bytes[r->next++] : EOF;
+}
+
 /* Reads the next line, without its newline. NUL bytes, which a power failure
  * may leave in a file, end a line too. *ret_whole: the line is complete and
  * fits into text. False: end of the file. */
-static bool next_line(FILE *f, char *text, size_t size, bool *ret_whole)
+static bool next_line(struct log_reader *r, char *text, size_t size,
+                      bool *ret_whole)
 {
     bool fits = true;
     size_t n = 0;
     int c;
 
     do
-        c = getc_unlocked(f);
+        c = next_byte(r);
     while (c == '\0');
     if (c == EOF)
         return false;
-    for (; c != '\n' && c != '\0' && c != EOF; c = getc_unlocked(f)) {
+    for (; c != '\n' && c != '\0' && c != EOF; c = next_byte(r)) {
         fits = n + 1 < size;
         if (fits)
             text[n++] = (char)c;
@@ -280,13 +310,14 @@ static bool next_line(FILE *f, char *text, size_t size, bool *ret_whole)
 static enum pst_status read_log(struct pstctl_story *s, const char *path,
                                 struct pst_diag *diag)
 {
-    FILE *f = fopen(path, "re");
+    struct log_reader r = {.diag = diag};
     char text[8192];
     bool ok = true, whole;
 
-    if (f == NULL)
-        return pst_diag_errno(diag, errno, "cannot read %s", path);
-    while (ok && next_line(f, text, sizeof(text), &whole)) {
+    /* Refuses pipes and devices, which may block or never end. */
+    if (pst_file_open(path, &r.file, diag) != PST_OK)
+        return PST_ERR_IO;
+    while (ok && next_line(&r, text, sizeof(text), &whole)) {
         struct pstctl_line line;
 
         s->lines++;
@@ -300,8 +331,17 @@ static enum pst_status read_log(struct pstctl_story *s, const char *path,
         s->end = PST_MAX(s->end, line.time);
         ok = add_line(s, &line) && (!is_listed(&line) || add_event(s, &line));
     }
-    (void)fclose(f);
-    return ok ? PST_OK : pst_diag_nomem(diag, s->loss.n);
+    pst_file_close(&r.file);
+    return ok ? r.status : pst_diag_nomem(diag, s->loss.n);
+}
+
+/* True for the name of a log; a folder whose name ends like one is none. */
+static bool is_log(DIR *dir, const char *name)
+{
+    struct stat st;
+
+    return pst_has_suffix(name, ".log") &&
+           (fstatat(dirfd(dir), name, &st, 0) != 0 || !S_ISDIR(st.st_mode));
 }
 
 static int compare_names(const void *a, const void *b)
@@ -334,7 +374,7 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
     while (status == PST_OK && (e = readdir(d)) != NULL) {
         char *name;
 
-        if (!pst_has_suffix(e->d_name, ".log"))
+        if (!is_log(d, e->d_name))
             continue;
         name = pst_arena_printf(&s->arena, "%s/%s", dir, e->d_name);
         if (name == NULL || !pst_vec_push(TAG, &names, name))

@@ -7,6 +7,7 @@ usage: runs.py PENSTOCK NORM.pt2
 found    the folders of a run are one row, with its numbers and the options in
          which it differs from others, from the logs or from a checkpoint
 hostile  damaged files and names are left out or escaped
+planted  a pipe or a device in the place of a file is refused, and not read
 """
 import json
 import os
@@ -97,11 +98,41 @@ def check_hostile_files(b):
     assert "nowhere" in b.call("runs", "nowhere", code=74)
 
 
+def refuse_planted_files(b):
+    """Checks that `runs` and `report` refuse files that would block or never
+    end. A folder with the name of a log is no log."""
+    shutil.copytree(b.path("exp/a/log"), b.path("odd/log"))
+    os.mkdir(b.path("odd/log/old.log"))
+    b.call("runs", "odd")
+    b.call("report", "odd/log")
+    for name in "rank-0.log", "supervisor.log", "steps.history":
+        for plant in os.mkfifo, lambda path: os.symlink("/dev/zero", path):
+            shutil.rmtree(b.path("odd"))
+            shutil.copytree(b.path("exp/a/log"), b.path("odd/log"))
+            path = b.path("odd/log", name)
+            if os.path.exists(path):
+                os.remove(path)
+            plant(path)
+            # A page needs no history: its curves are then those of the log.
+            for words in ("runs", "odd"), ("report", "odd/log"):
+                if words[0] == "report" and name == "steps.history":
+                    b.call(*words)
+                    continue
+                said = b.call(*words, code=74)
+                assert f"odd/log/{name}" in said, (words, said)
+                assert "[file.wrong-kind]" in said, (words, said)
+    os.makedirs(b.path("pipe/save"))
+    shutil.copy(b.path("exp/a/save/owner.json"), b.path("pipe/save"))
+    os.mkfifo(b.path("pipe/save/evaluations"))
+    said = b.call("runs", "pipe", code=74)
+    assert "evaluations" in said and "[file.wrong-kind]" in said, said
+
+
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
-        for test in found, check_hostile_files:
+        for test in found, check_hostile_files, refuse_planted_files:
             test(b)
     print("ok")
 

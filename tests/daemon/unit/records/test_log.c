@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/loop/record/job_state.h"
@@ -175,6 +176,25 @@ static void is_claimed_by_one_job(void **state)
     assert_int_equal(rmdir(dir), -1);
 }
 
+/* A pipe in the place of a log is not waited for when it is read to name the
+ * job that has the folder. */
+static void reads_no_pipe(void **state)
+{
+    char dir[] = "/tmp/pst-log-XXXXXX", path[64];
+    struct pstd_logfile log;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/rank-0.log", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_ok(pstd_logfile_open(&log, dir, "supervisor", &diag), &diag);
+    assert_int_equal(pstd_logfile_check(dir, &diag), PST_ERR_CONFIG);
+    assert_non_null(strstr(diag.text, "(?, which"));
+    pstd_logfile_close(&log);
+    assert_ok(pst_remove_tree(dir, &diag), &diag);
+}
+
 static void reopens_after_rename(void **state)
 {
     char dir[] = "/tmp/pst-log-XXXXXX", old[64], now[64];
@@ -332,6 +352,7 @@ int main(void)
         cmocka_unit_test(bounds_notes),
         cmocka_unit_test(belongs_to_one_job),
         cmocka_unit_test(is_claimed_by_one_job),
+        cmocka_unit_test(reads_no_pipe),
         cmocka_unit_test(reopens_after_rename),
         cmocka_unit_test(counts_lost_lines),
         cmocka_unit_test(document_is_complete),
