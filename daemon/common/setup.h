@@ -86,6 +86,11 @@ enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
  * lost. */
 enum pst_status pstd_check_outputs(const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* places.c: refuses an output option, --log-dir and --tensorboard where the run
+ * will have its checkpoints, in the folder of --checkpoint or the second one.
+ * pstd_check_outputs includes this. */
+enum pst_status pstd_check_places(const struct pstd_config *config,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* outputs.c: PST_ERR_IO if a file that the run writes at its end, or after a
  * fault, cannot be made because of its folder. Call on rank 0 before the folder
  * of checkpoints is made. */

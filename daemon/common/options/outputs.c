@@ -215,17 +215,7 @@ enum pst_status pstd_check_outputs(const struct pstd_config *config,
             S_ISREG(out.file.st_mode))
             status = check_output(&out, config, diag);
     }
-    return status;
-}
-
-/* True if the path is in the folder of checkpoints, which the run makes. */
-static bool is_in_checkpoints(const struct pstd_config *config,
-                              const char *path)
-{
-    const char *dir = config->checkpoint;
-    const size_t n = dir != NULL ? strlen(dir) : 0;
-
-    return n > 0 && strncmp(path, dir, n) == 0 && path[n] == '/';
+    return status == PST_OK ? pstd_check_places(config, diag) : status;
 }
 
 /* Returns 0 if a file can be made in the folder, else an errno. */
@@ -279,7 +269,7 @@ enum pst_status pstd_check_folders(const struct pstd_config *config,
         const char *path =
             (rows[i].groups & want) == want ? get_text(config, &rows[i]) : NULL;
 
-        if (path != NULL && !is_in_checkpoints(config, path))
+        if (path != NULL)
             status = check_folder(&rows[i], path, diag);
     }
     return status;

@@ -71,6 +71,52 @@ def keeps_inputs(b, model):
     assert before == {x: bytes_of(b, x) for x in before}
 
 
+def names(b, folder):
+    return sorted(os.listdir(b.path(folder)))
+
+
+def keeps_own_checkpoints(b):
+    """Checks that no output is written where a run has, or will have, its
+    checkpoints, whatever path leads there, and that other folders in the folder
+    of checkpoints may be used."""
+    run = "run", "tiny.plan", "--data", "data.safetensors", "--transport", \
+        "self", "--quiet", "--steps"
+    both = "--checkpoint", "own", "--checkpoint-fallback", "second", \
+        "--keep-best", "--eval-data", "data.safetensors", "--eval-every", "2"
+    b.call(*run, "2", *both)
+    os.mkdir(b.path("own/plots"))
+    os.mkdir(b.path("else"))
+    os.symlink(b.path("own/step-00000004/manifest.json"), b.path("else/link"))
+    os.symlink(b.path("own"), b.path("else/own"))
+    before = names(b, "own"), names(b, "own/best"), names(b, "second")
+    for option in ("--dump", "--dump-fault", "--write-costs", "--svg",
+                   "--trace", "--prom"):
+        for path in ("own/x", "own/step-00000004/manifest.json", "own/best/x",
+                     "own/best/step-00000004/x", "own/former-1/x",
+                     b.path("own/x"), "else/../own/x", "else/own/x",
+                     "else/link", "else/link//x",
+                     "own/plots/../step-00000004/x", "second/x",
+                     "second/step-00000004/x"):
+            said = b.call(*run, "4", *both, "--resume", option, path, code=64)
+            assert f"--{option[2:]} {path}: the run makes and " in said, said
+            assert "[option.value]" in said, said
+        # Before the folder is there; and a second one that is not named.
+        for path in "new/x", "./new/step-00000004/manifest.json":
+            b.call(*run, "4", "--checkpoint", "new", option, path, code=64)
+        b.call(*run, "4", "--checkpoint", "own", "--resume", option,
+               "second/x", code=64)
+    for option in "--log-dir", "--tensorboard":
+        for path in "own/best", "own/step-00000004", "second/step-00000004/x":
+            b.call(*run, "4", *both, "--resume", option, path, code=64)
+    assert before == (names(b, "own"), names(b, "own/best"),
+                      names(b, "second"))
+    assert not os.path.exists(b.path("new"))
+    b.call(*run, "4", *both, "--resume", "--dump", "own/plots/dump",
+           "--prom", "own/plots/of.prom", "--trace", "own/plots/trace.json",
+           "--tensorboard", "own/board", "--log-dir", "own/log")
+    assert names(b, "own/plots") == ["dump", "of.prom", "trace.json"]
+
+
 def keeps_others(b):
     """Checks that files of others beside --socket are refused, and those of a
     killed job replaced."""
@@ -171,7 +217,7 @@ def needs_folders(b):
                           "--json", code=74)
             assert words in done.stderr, done.stderr
             assert not os.path.exists(b.path("ck3")), done.stdout
-    b.call(*run, "2", "--checkpoint", "ck3", "--dump", "ck3/x")
+    b.call(*run, "2", "--checkpoint", "ck3", "--dump", "x")
     done = b.done(*run, "4", "--checkpoint", "ck3", "--resume", "--dump-fault",
                   "none/x")
     assert "could not make this file in " in done.stderr, done.stderr
@@ -201,6 +247,7 @@ def main():
                     assert file.read() == before, words
         b.call("weights", "ck", "-o", "ck/step-00000002/new.safetensors")
         keeps_inputs(b, model)
+        keeps_own_checkpoints(b)
         keeps_others(b)
         keeps_logs_apart(b)
         keeps_special_files(b)
