@@ -91,6 +91,10 @@ enum pst_status pstd_check_outputs(const struct pstd_config *config,
  * pstd_check_outputs includes this. */
 enum pst_status pstd_check_places(const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* places.c: refuses a --log-dir that is the checkpoint folder of another run,
+ * whose history would be lost. */
+enum pst_status pstd_check_log_dir(const struct pstd_config *config,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* outputs.c: PST_ERR_IO if a file that the run writes at its end, or after a
  * fault, cannot be made because of its folder. Call on rank 0 before the folder
  * of checkpoints is made. */

@@ -98,6 +98,8 @@ static enum pst_status read_options(struct pstd_session *s,
         status = pstd_eval_check(&s->config, diag);
     if (status == PST_OK)
         status = pstd_check_outputs(&s->config, diag);
+    if (status == PST_OK && s->w->rank == 0)
+        status = pstd_check_log_dir(&s->config, diag);
     if (status != PST_OK)
         return status;
     status =

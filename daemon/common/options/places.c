@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks that nothing is written to places where checkpoints of this run are or
- * will be. */
+/* Checks that nothing is written to places where checkpoints of this run, or of
+ * another one, are or will be. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,4 +203,45 @@ enum pst_status pstd_check_places(const struct pstd_config *config,
     }
     pst_free(run.fallback);
     return status;
+}
+
+/* True if the folder of logs belongs to this run: it is one of its folders, or
+ * names the run that is resumed. */
+static enum pst_status is_own_folder(const struct pstd_config *config,
+                                     bool *ret, struct pst_diag *diag)
+{
+    struct pst_checkpoint_run mine = {0}, there = {0};
+    enum pst_status status = PST_OK;
+
+    *ret = (config->checkpoint != NULL &&
+            pst_path_is_same(config->log_dir, config->checkpoint)) ||
+           (config->checkpoint_fallback != NULL &&
+            pst_path_is_same(config->log_dir, config->checkpoint_fallback));
+    if (*ret || config->checkpoint == NULL || !config->resume.on)
+        return PST_OK;
+    status = pst_checkpoint_read_run(config->checkpoint, &mine, diag);
+    if (status == PST_OK)
+        status = pst_checkpoint_read_run(config->log_dir, &there, diag);
+    *ret = mine.name[0] != '\0' && strcmp(mine.name, there.name) == 0;
+    pst_free(mine.fallback);
+    pst_free(there.fallback);
+    return status;
+}
+
+enum pst_status pstd_check_log_dir(const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status;
+    bool own = false;
+
+    if (config->log_dir == NULL || !pst_checkpoint_is_owned(config->log_dir))
+        return PST_OK;
+    status = is_own_folder(config, &own, diag);
+    if (status != PST_OK || own)
+        return status;
+    return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                        "--log-dir %s: this is the checkpoint folder of "
+                        "another run, whose steps.history would be replaced: "
+                        "choose another folder",
+                        config->log_dir);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/common/logfile.h"
+#include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out_queue.h"
@@ -156,11 +157,14 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
         .starter = {run_once, clear_start, wait_to_restart, &job},
         .record = {.log = {.fd = -1}}};
     struct pstctl_attempt *a = &job.attempt;
-    enum pst_status status =
-        config->log_dir != NULL
-            ? pstd_logfile_claim(config->log_dir, &a->log_claim, diag)
-            : PST_OK;
+    enum pst_status status = PST_OK;
 
+    /* A job that stays has runs of others, which are checked when they begin.
+     */
+    if (!config->stay)
+        status = pstd_check_log_dir(config, diag);
+    if (status == PST_OK && config->log_dir != NULL)
+        status = pstd_logfile_claim(config->log_dir, &a->log_claim, diag);
     if (status != PST_OK)
         return status;
     pstctl_queue_begin();

@@ -117,6 +117,43 @@ def keeps_own_checkpoints(b):
     assert names(b, "own/plots") == ["dump", "of.prom", "trace.json"]
 
 
+def keeps_histories(b):
+    """Checks that the folder of checkpoints of one run is no --log-dir of
+    another, also for runs of `penstock train`, and that it is one of the run
+    itself."""
+    run = "run", "tiny.plan", "--data", "data.safetensors", "--transport", \
+        "self", "--quiet", "--steps"
+    logged = "--checkpoint", "both", "--log-dir", "both"
+    b.call(*run, "2", *logged)
+    b.call(*run, "2", "--checkpoint", "apart", "--log-dir", "apart-log")
+    history = bytes_of(b, "both/steps.history")
+    before = names(b, "both"), names(b, "apart")
+    for words in (("--log-dir", "both"),
+                  ("--log-dir", "both/", "--checkpoint", "apart", "--resume"),
+                  ("--log-dir", "apart", "--max-restarts", "1", "--checkpoint",
+                   "third")):
+        said = b.call(*run, "3", *words, code=64)
+        assert "is the checkpoint folder of another run" in said, said
+        assert "[option.value]" in said, said
+    b.call("up", "tiny.plan", "--transport", "self", "--log-dir", "apart",
+           "--job", "stays", "--detach")
+    train = "train", "--job", "stays", "--data", "data.safetensors", "--quiet"
+    said = b.call(*train, "--steps", "3", code=64)
+    assert "is the checkpoint folder of another run" in said, said
+    assert names(b, "apart").count("steps.history.former") == 0
+    b.call(*train, "--steps", "3", "--checkpoint", "apart", "--resume")
+    b.call("stop", "--job", "stays")
+    assert history == bytes_of(b, "both/steps.history")
+    assert before[0] == names(b, "both") and not os.path.exists(b.path("third"))
+    b.call(*run, "3", *logged, "--resume")
+    # A copy of the folder has the run that goes on.
+    shutil.copytree(b.path("both"), b.path("copy"))
+    b.call(*run, "4", "--checkpoint", "both", "--log-dir", "copy", "--resume")
+    for name in "both", "copy":
+        assert b.call("history", name).count("\n") == 5, name
+        assert not os.path.exists(b.path(name, "steps.history.former")), name
+
+
 def keeps_others(b):
     """Checks that files of others beside --socket are refused, and those of a
     killed job replaced."""
@@ -248,6 +285,7 @@ def main():
         b.call("weights", "ck", "-o", "ck/step-00000002/new.safetensors")
         keeps_inputs(b, model)
         keeps_own_checkpoints(b)
+        keeps_histories(b)
         keeps_others(b)
         keeps_logs_apart(b)
         keeps_special_files(b)
