@@ -460,6 +460,47 @@ static void folder_of_a_step_is_refused(void **state)
     pst_checkpoint_release(owner);
 }
 
+/* A name that a run gives to folders in its own is refused to all others,
+ * whether the folder names that run or only its lock shows it. */
+static void folder_in_that_of_a_run_is_refused(void **state)
+{
+    static const char *const names[] = {"ck/step-00000003", "ck/step-00000003/",
+                                        "./ck/former-1"};
+    struct pst_checkpoint_claim claim = {.model_digest = DIGEST, .run = "b"};
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a, *b;
+
+    (void)state;
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
+    for (unsigned i = 0; i < 3 * PST_COUNT(names); i++) {
+        if (i == PST_COUNT(names))
+            assert_int_equal(unlink("ck/owner.json"), 0);
+        if (i == 2 * PST_COUNT(names)) {
+            assert_ok(pst_checkpoint_restore_owner(a, &diag), &diag);
+            pst_checkpoint_release(a);
+        }
+        claim.dir = names[i % PST_COUNT(names)];
+        assert_int_equal(pst_checkpoint_acquire(&claim, &b, &former, &diag),
+                         PST_ERR_CONFIG);
+        assert_int_equal(diag.error, PST_E_CHECKPOINT_FOLDER);
+        assert_non_null(strstr(diag.text, "folder of another run"));
+        assert_int_equal(access(claim.dir, F_OK), -1);
+    }
+    claim.dir = "ck/steps";
+    assert_ok(pst_checkpoint_acquire(&claim, &b, &former, &diag), &diag);
+    pst_checkpoint_release(b);
+    /* A run that has such a folder goes on. */
+    claim.dir = "ck/step-00000003";
+    assert_int_equal(unlink("ck/owner.json"), 0);
+    assert_ok(pst_checkpoint_acquire(&claim, &b, &former, &diag), &diag);
+    pst_checkpoint_release(b);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
+    claim.resume = true;
+    assert_ok(pst_checkpoint_acquire(&claim, &b, &former, &diag), &diag);
+    pst_checkpoint_release(b);
+    pst_checkpoint_release(a);
+}
+
 /* Both folders of a run have its name; a folder with another run's name is
  * refused. */
 static void second_folder_has_the_name_of_the_first(void **state)
@@ -706,6 +747,7 @@ int main(void)
         cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
         cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),
         cmocka_unit_test_teardown(folder_of_a_step_is_refused, clean),
+        cmocka_unit_test_teardown(folder_in_that_of_a_run_is_refused, clean),
         cmocka_unit_test_teardown(second_folder_has_the_name_of_the_first,
                                   clean),
         cmocka_unit_test_teardown(record_is_no_link, clean),

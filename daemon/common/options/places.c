@@ -99,14 +99,6 @@ static bool resolve(const char *path, unsigned most, struct pst_str *ret)
     return is_link ? ok : resolve_missing(path, most, ret);
 }
 
-/* True for the name of a folder that a run makes among its checkpoints. */
-static bool is_of_run(const char *name, size_t n)
-{
-    return pst_has_prefix(name, "step-") || pst_has_prefix(name, "former-") ||
-           (n == strlen(PST_CHECKPOINT_BEST) &&
-            strncmp(name, PST_CHECKPOINT_BEST, n) == 0);
-}
-
 /* True if the path is a file in the folder, or is in one of the folders that a
  * run makes there. is_folder: the path is a folder. Others may be beside the
  * checkpoints, and what they contain is safe. */
@@ -123,7 +115,8 @@ static bool is_among(const char *path, const char *dir, bool is_folder)
         if (*rest == '/' && rest[1] != '\0') {
             const size_t n = strcspn(++rest, "/");
 
-            ret = is_of_run(rest, n) || (rest[n] == '\0' && !is_folder);
+            ret = pst_checkpoint_is_part(rest, n) ||
+                  (rest[n] == '\0' && !is_folder);
         }
     }
     pst_str_fini(&of_path);

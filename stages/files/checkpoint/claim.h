@@ -27,6 +27,9 @@ struct pst_checkpoint_claim {
  * checkpoint. */
 #define PST_CHECKPOINT_BEST "best"
 
+/* True for the name (of n bytes) of a folder that a run makes in its own:
+ * step-N, former-N and best. */
+bool pst_checkpoint_is_part(const char *name, size_t n);
 /* True if the folder has the record of a run. */
 bool pst_checkpoint_is_owned(const char *dir);
 

@@ -18,8 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_FILE "lock"
-
 struct pst_checkpoint_owner {
     char *dir;
     int fd; /* -1: the file system has no locks */
@@ -34,7 +32,7 @@ static enum pst_status lock_folder(const char *dir, int *ret, bool *ret_held,
                                    struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    enum pst_status status = pst_owner_path(dir, LOCK_FILE, &path, diag);
+    enum pst_status status = pst_owner_path(dir, PST_OWNER_LOCK, &path, diag);
     int fd = -1;
 
     *ret_held = false;
@@ -186,6 +184,8 @@ enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,
     if (status == PST_OK)
         status = pst_owner_refuse_step(claim, diag);
     if (status == PST_OK)
+        status = pst_owner_refuse_part(claim, diag);
+    if (status == PST_OK)
         status = make_folder(claim, diag);
     if (status != PST_OK)
         return status;
@@ -214,28 +214,12 @@ static bool is_lock_current(const struct pst_checkpoint_owner *o)
     struct stat held, seen;
     bool same = false;
 
-    if (o->fd >= 0 && pst_owner_path(o->dir, LOCK_FILE, &path, NULL) == PST_OK)
+    if (o->fd >= 0 &&
+        pst_owner_path(o->dir, PST_OWNER_LOCK, &path, NULL) == PST_OK)
         same = fstat(o->fd, &held) == 0 && stat(path.text, &seen) == 0 &&
                held.st_dev == seen.st_dev && held.st_ino == seen.st_ino;
     pst_str_fini(&path);
     return same;
-}
-
-/* True if a live process has the lock; needs a file system with locks. */
-static bool is_locked(const char *dir)
-{
-    struct pst_str path = {0};
-    bool held = false;
-    int fd = -1;
-
-    if (pst_owner_path(dir, LOCK_FILE, &path, NULL) == PST_OK)
-        fd = open(path.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0) {
-        held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-        (void)close(fd);
-    }
-    pst_str_fini(&path);
-    return held;
 }
 
 enum pst_status pst_checkpoint_check_owner(const struct pst_checkpoint_owner *o,
@@ -250,7 +234,7 @@ enum pst_status pst_checkpoint_check_owner(const struct pst_checkpoint_owner *o,
     if (status != PST_OK)
         return status;
     if ((r.run[0] == '\0' || strcmp(r.run, o->record.run) == 0) &&
-        (o->fd < 0 || !is_locked(o->dir)))
+        (o->fd < 0 || !pst_owner_is_locked(o->dir)))
         return PST_OK;
     return pst_diag_set(
         diag, PST_E_CHECKPOINT_OTHER_RUN,

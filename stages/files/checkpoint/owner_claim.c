@@ -4,9 +4,11 @@
 #include "stages/files/checkpoint/manifest.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 bool pst_checkpoint_is_owned(const char *dir)
@@ -18,6 +20,29 @@ bool pst_checkpoint_is_owned(const char *dir)
 
     pst_str_fini(&path);
     return ret;
+}
+
+bool pst_checkpoint_is_part(const char *name, size_t n)
+{
+    return pst_has_prefix(name, "step-") || pst_has_prefix(name, "former-") ||
+           (n == strlen(PST_CHECKPOINT_BEST) &&
+            strncmp(name, PST_CHECKPOINT_BEST, n) == 0);
+}
+
+bool pst_owner_is_locked(const char *dir)
+{
+    struct pst_str path = {0};
+    bool held = false;
+    int fd = -1;
+
+    if (pst_owner_path(dir, PST_OWNER_LOCK, &path, NULL) == PST_OK)
+        fd = open(path.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        (void)close(fd);
+    }
+    pst_str_fini(&path);
+    return held;
 }
 
 void pst_owner_host(char ret[256])
@@ -54,8 +79,10 @@ enum pst_status pst_owner_refuse_held(const struct pst_checkpoint_claim *claim,
         sure ? "" : "; if it is gone, --adopt takes the folder");
 }
 
-/* True if the path ends in "best"; appends the path before that to *ret. */
-static bool is_named_best(const char *dir, struct pst_str *ret)
+/* Finds the last part of the path, of *ret_n bytes; appends the path before
+ * that to *ret. */
+static const char *split_path(const char *dir, size_t *ret_n,
+                              struct pst_str *ret)
 {
     size_t end = strlen(dir), begin;
 
@@ -64,8 +91,18 @@ static bool is_named_best(const char *dir, struct pst_str *ret)
     for (begin = end; begin > 0 && dir[begin - 1] != '/';)
         begin--;
     pst_str_addf(ret, "%.*s.", (int)begin, dir);
-    return end - begin == strlen(PST_CHECKPOINT_BEST) &&
-           strncmp(dir + begin, PST_CHECKPOINT_BEST, end - begin) == 0;
+    *ret_n = end - begin;
+    return dir + begin;
+}
+
+/* True if the path ends in "best"; appends the path before that to *ret. */
+static bool is_named_best(const char *dir, struct pst_str *ret)
+{
+    size_t n;
+    const char *name = split_path(dir, &n, ret);
+
+    return n == strlen(PST_CHECKPOINT_BEST) &&
+           strncmp(name, PST_CHECKPOINT_BEST, n) == 0;
 }
 
 /* True if the folder is called "best" in its parent, whatever path, such as a
@@ -126,6 +163,40 @@ enum pst_status pst_owner_refuse_step(const struct pst_checkpoint_claim *claim,
             "it",
             claim->dir, step, parent, parent, step);
     pst_free(parent);
+    return status;
+}
+
+/* Refuses if the folder `parent` belongs to another run than the claim's. */
+static enum pst_status refuse_part_of(const struct pst_checkpoint_claim *claim,
+                                      const char *parent, struct pst_diag *diag)
+{
+    struct pst_owner_record r;
+    enum pst_status status = pst_owner_record_read(parent, &r, diag);
+
+    if (status != PST_OK ||
+        (claim->run && r.run[0] != '\0' && strcmp(claim->run, r.run) == 0) ||
+        (!pst_checkpoint_is_owned(parent) && !pst_owner_is_locked(parent)))
+        return status;
+    return pst_diag_set(
+        diag, PST_E_CHECKPOINT_FOLDER,
+        "%s would be in the checkpoint folder of another run (%s), which makes "
+        "and removes folders of this name itself: choose another folder",
+        claim->dir, r.run[0] ? r.run : "?");
+}
+
+enum pst_status pst_owner_refuse_part(const struct pst_checkpoint_claim *claim,
+                                      struct pst_diag *diag)
+{
+    struct pst_str parent = {0};
+    size_t n;
+    const char *name = split_path(claim->dir, &n, &parent);
+    enum pst_status status = PST_OK;
+
+    if (parent.failed)
+        status = pst_diag_nomem(diag, strlen(claim->dir));
+    else if (!claim->resume && pst_checkpoint_is_part(name, n))
+        status = refuse_part_of(claim, parent.text, diag);
+    pst_str_fini(&parent);
     return status;
 }
 

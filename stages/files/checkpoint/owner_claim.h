@@ -6,6 +6,8 @@
 #include "stages/files/checkpoint/claim.h"
 #include "stages/files/checkpoint/owner_record.h"
 
+#define PST_OWNER_LOCK "lock" /* file in the folder */
+
 /* Writes the name of this host. */
 void pst_owner_host(char ret[256]);
 /* True if the process that wrote the record may be alive, for folders without
@@ -25,6 +27,14 @@ enum pst_status pst_owner_refuse_best(const struct pst_checkpoint_claim *claim,
  * it, and all that is in it, when newer ones take its place. */
 enum pst_status pst_owner_refuse_step(const struct pst_checkpoint_claim *claim,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Refuses a folder in that of another run, with the name of one that such a run
+ * makes there itself: it would be in the way of a save, or be removed. A run
+ * that has such a folder already can be resumed. */
+enum pst_status pst_owner_refuse_part(const struct pst_checkpoint_claim *claim,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* True if a live process has the lock of the folder; needs a file system with
+ * locks. */
+bool pst_owner_is_locked(const char *dir);
 /* Refuses a folder that this run may not take. *ret_other: it has checkpoints
  * of another run, which --adopt moves away. */
 enum pst_status pst_owner_check_claim(const struct pst_checkpoint_claim *claim,
