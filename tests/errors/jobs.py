@@ -63,6 +63,9 @@ def limits(b, expect):
     expect("file.size-limit", 74, "lim.plan", b.call(
         "split", "tiny.pt2", "-o", "lim.plan",
         preexec_fn=limit(resource.RLIMIT_FSIZE, 0)))
+    expect("file.size-limit", 74, "mpirun needs", b.call(
+        *RUN, "-n", "2", "--steps", "1", "--transport", "mpi",
+        preexec_fn=limit(resource.RLIMIT_FSIZE, (4 << 20) - 1)))
     # LeakSanitizer opens files, so it is switched off.
     env = b.env
     b.env = dict(env, ASAN_OPTIONS="detect_leaks=0")

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,6 +84,9 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
 }
 
 #define SHM "/dev/shm"
+/* Bytes of the files by which PMIx, in Open MPI 4.1, shares what ranks need to
+ * know of each other. */
+#define MPI_FILE ((rlim_t)4 << 20)
 
 static enum pst_status name_journal(struct pstctl_setup *s,
                                     struct pst_diag *diag)
@@ -371,6 +375,23 @@ bool pstctl_setup_is_mpi(const struct pstd_config *config)
                                      : !config->reference;
 }
 
+/* Refuses a limit of file sizes (a fault for `penstock doctor`, too) that is
+ * below what mpirun needs: its ranks would wait for each other until the
+ * watchdog ends them. */
+static enum pst_status check_file_limit(struct pst_diag *diag)
+{
+    struct rlimit now;
+
+    if (getrlimit(RLIMIT_FSIZE, &now) != 0 || now.rlim_cur >= MPI_FILE)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_FILE_SIZE_LIMIT,
+                        "bytes of a file are limited to %llu (ulimit -f), and "
+                        "mpirun needs files of %llu: ulimit -f unlimited, or "
+                        "--transport self",
+                        (unsigned long long)now.rlim_cur,
+                        (unsigned long long)MPI_FILE);
+}
+
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag)
@@ -379,7 +400,9 @@ enum pst_status pstctl_setup_session(struct pstctl_setup *s,
 
     if (config->reference || !pstctl_setup_is_mpi(config))
         return PST_OK;
-    status = make_temp(s, diag);
+    status = check_file_limit(diag);
+    if (status == PST_OK)
+        status = make_temp(s, diag);
     if (status == PST_OK)
         status = make_folder(&s->temp, "mpi", &s->session, diag);
     if (status == PST_OK)
