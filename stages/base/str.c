@@ -400,15 +400,16 @@ void pst_format_f64(double x, char out[32])
 }
 
 /* Returns how many letters are wrong, missing or additional; two neighbors that
- * are exchanged count once. */
-static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
+ * are exchanged count once. Stops at a distance of `most`, which it returns. */
+static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb,
+                            size_t most)
 {
     size_t rows[3][MAX_NAME + 1]; /* row i of the matrix is rows[i % 3] */
 
     for (size_t j = 0; j <= nb; j++)
         rows[0][j] = j;
     for (size_t i = 1; i <= na; i++) {
-        size_t *row = rows[i % 3];
+        size_t *row = rows[i % 3], least = i;
         const size_t *up = rows[(i - 1) % 3], *above = rows[(i - 2) % 3];
 
         row[0] = i;
@@ -418,7 +419,12 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
             row[j] = PST_MIN(change, PST_MIN(up[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
                 row[j] = PST_MIN(row[j], above[j - 2] + 1);
+            least = PST_MIN(least, row[j]);
         }
+        /* No later row has less: an exchange skips a row, but costs one, which
+         * is as much as a row can have more than the one above it. */
+        if (least >= most)
+            return most;
     }
     return rows[na % 3][nb];
 }
@@ -437,9 +443,10 @@ int pst_nearest(const char *text, const char *const *names, size_t n)
         const size_t n_i = strlen(names[i]);
         size_t d;
 
-        if (n_i > MAX_NAME)
+        /* Each letter that one of them has more is a difference. */
+        if (n_i > MAX_NAME || PST_MAX(len, n_i) - PST_MIN(len, n_i) >= best)
             continue;
-        d = edit_distance(text, len, names[i], n_i);
+        d = edit_distance(text, len, names[i], n_i, best);
         if (d < best) {
             best = d;
             found = (int)i;

@@ -177,6 +177,57 @@ static void finds_near_names(void **state)
     assert_int_equal(pst_nearest("head", names, 0), -1);
 }
 
+/* Counts the edits from a to b by trying all of them: they are few. */
+static size_t count_edits(const char *a, const char *b)
+{
+    size_t change, more, less, swap = SIZE_MAX - 1;
+
+    if (*a == '\0' || *b == '\0')
+        return strlen(a) + strlen(b);
+    if (*a == *b)
+        return count_edits(a + 1, b + 1);
+    change = count_edits(a + 1, b + 1);
+    less = count_edits(a + 1, b);
+    more = count_edits(a, b + 1);
+    if (a[1] == b[0] && a[0] == b[1])
+        swap = count_edits(a + 2, b + 2);
+    return 1 + PST_MIN(PST_MIN(change, swap), PST_MIN(less, more));
+}
+
+/* Which name is nearest does not depend on which ones are compared in full. */
+static void finds_the_nearest_of_all(void **state)
+{
+    const struct pst_rng_key key = {.seed = 7};
+    uint32_t words[4];
+
+    (void)state;
+    for (uint64_t k = 0; k < 3000; k++) {
+        char names[8][8] = {{0}};
+        const char *at[7];
+        size_t best, len;
+        int want = -1;
+
+        for (unsigned i = 0; i < 8; i++) {
+            pst_rng_block(&key, 8 * k + i, words);
+            for (unsigned j = 0; j < words[0] % 7; j++)
+                names[i][j] = (char)('a' + (words[1] >> (4 * j)) % 3);
+            if (i < 7)
+                at[i] = names[i];
+        }
+        len = strlen(names[7]);
+        best = PST_MIN(PST_MAX(len / 3, (size_t)2), len ? len - 1 : 0) + 1;
+        for (int i = 0; i < 7; i++) {
+            const size_t d = count_edits(names[7], names[i]);
+
+            if (d < best) {
+                best = d;
+                want = i;
+            }
+        }
+        assert_int_equal(pst_nearest(names[7], at, 7), want);
+    }
+}
+
 static void quotes_what_needs_it(void **state)
 {
     struct pst_str s = {0};
@@ -438,6 +489,7 @@ int main(void)
         cmocka_unit_test(formats_as_the_library),
         cmocka_unit_test(formats_shortest_round_trip),
         cmocka_unit_test(finds_near_names),
+        cmocka_unit_test(finds_the_nearest_of_all),
         cmocka_unit_test(quotes_what_needs_it),
         cmocka_unit_test(repairs_json_of_libraries),
         cmocka_unit_test(checks_utf8),
