@@ -239,56 +239,68 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum pst_status read_record(const struct file *file, const char *path,
-                                   struct pst_flight_log *ret,
+static enum pst_status refuse_file(const struct pst_file *file,
                                    struct pst_diag *diag)
 {
-    const struct head *head = &file->head;
-    struct pst_flight_record *at;
+    return pst_diag_set(diag, PST_E_RECORD_DAMAGED,
+                        "%s is not a flight record of this version",
+                        file->path);
+}
+
+static enum pst_status read_head(const struct pst_file *file, struct head *ret,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (file->size != sizeof(struct file))
+        return refuse_file(file, diag);
+    status = pst_file_read_at(file, 0, ret, sizeof(*ret), diag);
+    if (status == PST_OK &&
+        (memcmp(ret->magic, MAGIC, sizeof(ret->magic)) != 0 ||
+         ret->records != PST_FLIGHT_RECORDS ||
+         ret->record_size != sizeof(struct pst_flight_record) ||
+         ret->rank >= ret->ranks))
+        status = refuse_file(file, diag);
+    return status;
+}
+
+/* Moves the records that are in use to the front; returns their number. */
+static size_t keep_records(struct pst_flight_record *at)
+{
     size_t n = 0;
 
-    if (memcmp(head->magic, MAGIC, sizeof(head->magic)) != 0 ||
-        head->records != PST_FLIGHT_RECORDS ||
-        head->record_size != sizeof(*at) || head->rank >= head->ranks)
-        return pst_diag_set(diag, PST_E_RECORD_DAMAGED,
-                            "%s is not a flight record of this version", path);
-    at = pst_alloc(PST_TAG_EXEC, sizeof(file->at));
-    if (at == NULL)
-        return pst_diag_nomem(diag, sizeof(file->at));
-    for (size_t i = 0; i < PST_FLIGHT_RECORDS; i++) {
-        const struct pst_flight_record *r = &file->at[i];
-
-        if (r->seq > 0 && (r->seq - 1) % PST_FLIGHT_RECORDS == i)
-            at[n++] = *r;
-    }
+    for (size_t i = 0; i < PST_FLIGHT_RECORDS; i++)
+        if (at[i].seq > 0 && (at[i].seq - 1) % PST_FLIGHT_RECORDS == i)
+            at[n++] = at[i];
     qsort(at, n, sizeof(*at), compare_numbers);
-    *ret = (struct pst_flight_log){.rank = head->rank,
-                                   .ranks = head->ranks,
-                                   .pid = head->pid,
-                                   .n = n,
-                                   .at = at};
-    return PST_OK;
+    return n;
 }
 
 enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
                                 struct pst_diag *diag)
 {
+    const size_t bytes = sizeof(struct file) - sizeof(struct head);
     struct pst_file file = {.fd = -1};
-    struct file *copy = pst_alloc(PST_TAG_EXEC, sizeof(*copy));
-    enum pst_status status;
+    struct pst_flight_record *at = NULL;
+    struct head head;
+    enum pst_status status = pst_file_open(path, &file, diag);
 
-    if (copy == NULL)
-        return pst_diag_nomem(diag, sizeof(*copy));
-    status = pst_file_open(path, &file, diag);
-    if (status == PST_OK && file.size != sizeof(*copy))
-        status =
-            pst_diag_set(diag, PST_E_RECORD_DAMAGED,
-                         "%s is not a flight record of this version", path);
     if (status == PST_OK)
-        status = pst_file_read_at(&file, 0, copy, sizeof(*copy), diag);
+        status = read_head(&file, &head, diag);
+    if (status == PST_OK) {
+        at = pst_alloc(PST_TAG_EXEC, bytes);
+        status = at != NULL
+                     ? pst_file_read_at(&file, sizeof(head), at, bytes, diag)
+                     : pst_diag_nomem(diag, bytes);
+    }
     if (status == PST_OK)
-        status = read_record(copy, path, ret, diag);
+        *ret = (struct pst_flight_log){.rank = head.rank,
+                                       .ranks = head.ranks,
+                                       .pid = head.pid,
+                                       .n = keep_records(at),
+                                       .at = at};
+    else
+        pst_free(at);
     pst_file_close(&file);
-    pst_free(copy);
     return status;
 }
