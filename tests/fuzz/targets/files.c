@@ -90,7 +90,8 @@ static void fix_checksums(uint8_t *data, size_t size)
     for (size_t at = 0; size >= 46 && at <= size - 46; at++) {
         uint32_t header, begin, bytes, crc;
 
-        if (memcmp(data + at, central, sizeof(central)) != 0 ||
+        if (data[at] != 'P' ||
+            memcmp(data + at, central, sizeof(central)) != 0 ||
             get(data + at + 10, 2) != 0)
             continue;
         bytes = get(data + at + 20, 4);

@@ -92,12 +92,16 @@ static bool use_plan(const uint8_t *data, size_t size)
     return status == PST_OK;
 }
 
+/* Runs may repeat a line until there are 16 MB of them, which takes a tenth of
+ * a second; tests/fuzz/test_bombs.c has such plans. */
+#define MAX_LINES ((size_t)128 << 10)
+
 /* Sets the version to ours and the digest to that of the body, or of the text
  * that lines and runs unfold to. */
 static bool fix_plan(Penstock__Plan__PlanFile *file, char digest[33])
 {
     struct pst_folded folded = {0};
-    struct pst_str body = {0};
+    struct pst_str lines = {0}, body = {0};
     struct pst_diag diag;
     bool ret = true;
 
@@ -110,10 +114,12 @@ static bool fix_plan(Penstock__Plan__PlanFile *file, char digest[33])
                                &folded, &diag) == PST_OK;
     pst_str_addn(&folded.lines, (const char *)file->lines.data,
                  file->lines.len);
-    ret = ret && pst_unfold(&folded, &body, &diag) == PST_OK;
+    ret = ret && pst_unfold_lines(&folded, MAX_LINES, &lines, &diag) == PST_OK;
+    ret = ret && pst_message_pack(&lines, &body, &diag) == PST_OK;
     if (ret)
         pst_digest(pst_str_text(&body), body.len, digest);
     pst_str_fini(&body);
+    pst_str_fini(&lines);
     pst_folded_fini(&folded);
     return ret;
 }

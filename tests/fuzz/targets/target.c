@@ -11,10 +11,11 @@
 #include "stages/base/host/fs.h"
 
 const struct fuzz_target fuzz_targets[] = {
-#define ROW(name) {#name, fuzz_##name},
+#define ROW(name, change, most)                                                \
+    {#name, fuzz_##name, fuzz_change_##change, most},
     FUZZ_TARGET_LIST(ROW)
 #undef ROW
-        {NULL, NULL},
+        {NULL, NULL, NULL, 0},
 };
 
 const struct fuzz_target *fuzz_find(const char *name)
@@ -103,11 +104,18 @@ void fuzz_put(const char *name, const void *data, size_t size)
     (void)close(fd);
 }
 
+void *fuzz_alloc(size_t size)
+{
+    void *ret = malloc(size > 0 ? size : 1);
+
+    fuzz_check(ret != NULL, "no memory for an input");
+    return ret;
+}
+
 char *fuzz_text(const uint8_t *data, size_t size)
 {
-    char *ret = malloc(size + 1);
+    char *ret = fuzz_alloc(size + 1);
 
-    fuzz_check(ret != NULL, "no memory for a copy");
     if (size > 0)
         memcpy(ret, data, size);
     ret[size] = '\0';

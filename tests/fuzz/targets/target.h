@@ -13,28 +13,51 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FUZZ_TARGET_LIST(X)                                                    \
-    X(zip)         /* the container of a .pt2 */                               \
-    X(model)       /* a whole .pt2 with corrected checksums: all of import */  \
-    X(document)    /* the program's JSON */                                    \
-    X(payloads)    /* the JSON table of what a .pt2 stores */                  \
-    X(safetensors) /* a whole .safetensors file */                             \
-    X(index)       /* shards of weights with the index of a model hub */       \
-    X(tokens)      /* a file of tokens, and its index */                       \
-    X(plan)        /* plan.pb with a corrected digest */                       \
-    X(manifest)    /* manifest.json of a checkpoint with a corrected digest */ \
-    X(frame)       /* frames of the control socket */                          \
-    X(request)     /* tensors for a served model */                            \
-    X(csv)         /* a schedule as text */                                    \
-    X(costs)       /* measured costs as JSON */                                \
-    X(program)     /* a program on operands that share memory, as JSON */      \
-    X(options)     /* words of a command line, one per line */                 \
-    X(expr)        /* symbolic expressions */                                  \
-    X(graph)       /* a graph as text */                                       \
-    X(line)        /* a line of a log */                                       \
-    X(flight)      /* a flight record, and the rank that it blames */
+#include "tests/fuzz/targets/change.h"
 
-#define FUZZ_TARGET_ROW(name)                                                  \
+/* Each target has a function of change.h, and the largest input that is worth
+ * its time. */
+#define FUZZ_TARGET_LIST(X)                                                    \
+    /* the container of a .pt2 */                                              \
+    X(zip, bytes, 16384)                                                       \
+    /* a whole .pt2 with corrected checksums: all of import */                 \
+    X(model, zip, 16384)                                                       \
+    /* the program's JSON */                                                   \
+    X(document, json, 16384)                                                   \
+    /* the JSON table of what a .pt2 stores */                                 \
+    X(payloads, json, 8192)                                                    \
+    /* a whole .safetensors file */                                            \
+    X(safetensors, bytes, 8192)                                                \
+    /* shards of weights with the index of a model hub */                      \
+    X(index, json, 4096)                                                       \
+    /* a file of tokens, and its index */                                      \
+    X(tokens, bytes, 4096)                                                     \
+    /* plan.pb with a corrected digest */                                      \
+    X(plan, wire, 8192)                                                        \
+    /* manifest.json of a checkpoint with a corrected digest */                \
+    X(manifest, json, 8192)                                                    \
+    /* frames of the control socket */                                         \
+    X(frame, bytes, 8192)                                                      \
+    /* tensors for a served model */                                           \
+    X(request, wire, 8192)                                                     \
+    /* a schedule as text */                                                   \
+    X(csv, text, 4096)                                                         \
+    /* measured costs as JSON */                                               \
+    X(costs, json, 4096)                                                       \
+    /* a program on operands that share memory, as JSON */                     \
+    X(program, json, 4096)                                                     \
+    /* words of a command line, one per line */                                \
+    X(options, options, 1024)                                                  \
+    /* symbolic expressions */                                                 \
+    X(expr, bytes, 1024)                                                       \
+    /* a graph as text */                                                      \
+    X(graph, text, 8192)                                                       \
+    /* a line of a log */                                                      \
+    X(line, bytes, 1024)                                                       \
+    /* a flight record, and the rank that it blames */                         \
+    X(flight, flight, 1024)
+
+#define FUZZ_TARGET_ROW(name, change, most)                                    \
     bool fuzz_##name(const uint8_t *data, size_t size);
 FUZZ_TARGET_LIST(FUZZ_TARGET_ROW)
 #undef FUZZ_TARGET_ROW
@@ -43,6 +66,8 @@ struct fuzz_target {
     const char *name;
     /* True if the bytes were accepted. */
     bool (*run)(const uint8_t *data, size_t size);
+    fuzz_change_fn change;
+    size_t most; /* bytes of an input */
 };
 
 /* Terminated by a row of NULL. */
@@ -58,6 +83,8 @@ const char *fuzz_file(const void *data, size_t size);
 const char *fuzz_folder(void);
 /* Writes a file in that folder. */
 void fuzz_put(const char *name, const void *data, size_t size);
+/* Returns memory for at least one byte; free with free(). */
+void *fuzz_alloc(size_t size);
 /* Returns a copy with a NUL at its end; free with free(). */
 char *fuzz_text(const uint8_t *data, size_t size);
 

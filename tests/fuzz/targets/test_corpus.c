@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "tests/files/repack.h"
-#include "tests/fuzz/mutate.h"
 #include "tests/fuzz/targets/target.h"
 #include "tests/patience.h"
 
@@ -28,7 +27,9 @@
 #define MAX_SIZE ((size_t)1 << 17)
 #define SECONDS  20
 
-static struct mutator chance;
+static size_t change_bytes(uint8_t *data, size_t size, size_t most);
+
+static struct fuzz_chance chance = {.bytes = change_bytes};
 static const struct fuzz_target *now;
 static unsigned char input[MAX_SIZE];
 static size_t input_size;
@@ -68,45 +69,50 @@ static bool run(const unsigned char *data, size_t size)
 }
 
 /* Makes one change of the bytes, as fuzzers do. */
-static void change(void)
+static size_t change_bytes(uint8_t *data, size_t size, size_t most)
 {
     static const unsigned char odd[] = {0,    1,   0x7f, 0x80, 0xff, '"', '\\',
                                         '\n', '[', '{',  '(',  ',',  '-', '9'};
-    const size_t at =
-        input_size > 0 ? mutator_pick(&chance, (unsigned)input_size) : 0;
-    const size_t from =
-        input_size > 0 ? mutator_pick(&chance, (unsigned)input_size) : 0;
-    const size_t n = 1 + mutator_pick(&chance, 16);
+    const size_t at = fuzz_pick(&chance, size), from = fuzz_pick(&chance, size);
+    const size_t n = 1 + fuzz_pick(&chance, 16);
 
-    if (input_size == 0)
-        return;
-    switch (mutator_pick(&chance, 6)) {
+    if (size == 0)
+        return size;
+    switch (fuzz_pick(&chance, 6)) {
     case 0:
-        input[at] ^= (unsigned char)(1u << mutator_pick(&chance, 8));
-        break;
+        data[at] ^= (unsigned char)(1u << fuzz_pick(&chance, 8));
+        return size;
     case 1:
-        input[at] = odd[mutator_pick(&chance, PST_COUNT(odd))];
-        break;
+        data[at] = odd[fuzz_pick(&chance, PST_COUNT(odd))];
+        return size;
     case 2: /* removes the end */
-        input_size = at;
-        break;
+        return at;
     case 3: /* removes a piece */
-        if (at + n <= input_size) {
-            memmove(input + at, input + at + n, input_size - at - n);
-            input_size -= n;
-        }
-        break;
+        return at + n <= size
+                   ? fuzz_replace(data, size, most, at, at + n, "", 0)
+                   : size;
     case 4: /* duplicates a piece */
-        if (at + n <= input_size && input_size + n <= sizeof(input)) {
-            memmove(input + at + n, input + at, input_size - at);
-            input_size += n;
+        if (at + n <= size && size + n <= most) {
+            memmove(data + at + n, data + at, size - at);
+            size += n;
         }
-        break;
+        return size;
     default: /* copies a piece from another position */
-        if (at + n <= input_size && from + n <= input_size)
-            memmove(input + at, input + from, n);
-        break;
+        if (at + n <= size && from + n <= size)
+            memmove(data + at, data + from, n);
+        return size;
     }
+}
+
+/* Makes one change of the bytes, or one that keeps the format. */
+static void change(void)
+{
+    const size_t most = PST_MIN(sizeof(input), 2 * input_size + 256);
+
+    input_size = fuzz_pick(&chance, 2)
+                     ? change_bytes(input, input_size, most)
+                     : now->change(&chance, input, input_size, most);
+    fuzz_check(input_size <= most, "a changed input is too large");
 }
 
 /* Runs the target on the file, and on `changes` randomly changed copies of it.
@@ -121,7 +127,7 @@ static bool try_file(const char *path, unsigned changes)
     for (unsigned i = 0; i <= changes; i++) {
         memcpy(input, data, size);
         input_size = size;
-        for (unsigned k = i > 0 ? 1 + mutator_pick(&chance, 4) : 0; k > 0; k--)
+        for (unsigned k = i > 0 ? 1 + fuzz_pick(&chance, 4) : 0; k > 0; k--)
             change();
         if (run(input, input_size) && i == 0)
             ret = true;
@@ -187,7 +193,7 @@ int main(int argc, char **argv)
     s = seed != NULL ? strtoull(seed, NULL, 10)
                      : (unsigned long long)time.tv_nsec / 1000 % 1000000;
     print_message("PST_TEST_SEED=%llu\n", s);
-    chance.state = s * 0x9e3779b97f4a7c15u + 20261124;
+    chance.random.state = s * 0x9e3779b97f4a7c15u + 20261124;
     for (const struct fuzz_target *t = fuzz_targets; t->name != NULL; t++)
         tests[n++] = (struct CMUnitTest){
             .name = t->name,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/common/config.h"
 #include "daemon/common/control/frame.h"
@@ -378,19 +379,18 @@ bool fuzz_line(const uint8_t *data, size_t size)
  * before it. */
 bool fuzz_flight(const uint8_t *data, size_t size)
 {
-    static uint8_t file[FLIGHT_HEAD +
-                        PST_FLIGHT_RECORDS * sizeof(struct pst_flight_record)];
+    const size_t all_bytes =
+        FLIGHT_HEAD + PST_FLIGHT_RECORDS * sizeof(struct pst_flight_record);
     struct pst_flight_log log = {0};
     struct pst_str out = {0};
     struct pst_diag diag;
     enum pst_status status;
+    const char *path = fuzz_file(data, PST_MIN(size, all_bytes));
 
-    size = PST_MIN(size, sizeof(file));
-    memset(file, 0, sizeof(file));
-    if (size > 0)
-        memcpy(file, data, size);
+    fuzz_check(truncate(path, (off_t)all_bytes) == 0,
+               "cannot extend a file in memory");
     pst_diag_init(&diag);
-    status = pst_flight_read(fuzz_file(file, sizeof(file)), &log, &diag);
+    status = pst_flight_read(path, &log, &diag);
     if (status != PST_OK)
         return fuzz_refused(status, &diag);
     if (log.ranks <= 64) {
