@@ -208,33 +208,78 @@ bool fuzz_costs(const uint8_t *data, size_t size)
 
 /* --- options ------------------------------------------------------------- */
 
-/* Checks that options that are set can be printed and read back into an equal
- * copy. */
-static void use_options(const struct pstd_config *config)
+/* Checks that two configs have the same options. */
+static void check_same(const struct pstd_config *a, const struct pstd_config *b)
 {
-    size_t n;
-    const struct pstd_option *rows = pstd_options(&n);
     struct pst_str first = {0}, second = {0};
-    struct pstd_config again;
-    struct pst_diag diag;
 
-    fuzz_check(pstd_config_copy(&again, config, &diag) == PST_OK, "no copy");
-    for (size_t i = 0; i < n; i++) {
-        struct pst_str text = {0};
-
-        if (config->given[i] && pstd_config_text(config, &rows[i], &text))
-            fuzz_check(pstd_config_set(&again, rows[i].groups, rows[i].name,
-                                       pst_str_text(&text), &diag) == PST_OK,
-                       diag.text);
-        pst_str_fini(&text);
-    }
-    pstd_config_dump(config, ~(uint64_t)0, &first);
-    pstd_config_dump(&again, ~(uint64_t)0, &second);
+    pstd_config_dump(a, ~(uint64_t)0, &first);
+    pstd_config_dump(b, ~(uint64_t)0, &second);
     fuzz_check(strcmp(pst_str_text(&first), pst_str_text(&second)) == 0,
                "an option reads back to another");
     pst_str_fini(&first);
     pst_str_fini(&second);
+}
+
+/* Checks that options that are set can be printed and read back into an equal
+ * copy, as a request carries them: names and values, each with a NUL. */
+static void use_options(const struct pstd_config *config)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    struct pst_str all = {0}, line = {0};
+    struct pstd_config again;
+    struct pst_diag diag;
+    const char *name, *value;
+    char *at;
+
+    fuzz_check(pstd_config_copy(&again, config, &diag) == PST_OK, "no copy");
+    pstd_config_given_text(config, ~(uint64_t)0, &line);
+    at = line.text;
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if (config->given[i] && pstd_config_text(config, &rows[i], &text)) {
+            fuzz_check(at != NULL && pstd_config_next_given(&at, &name, &value),
+                       "an option is not in the line of all");
+            fuzz_check(strcmp(name, rows[i].name) == 0 &&
+                           strcmp(value, pst_str_text(&text)) == 0,
+                       "an option is another one in the line of all");
+            pst_str_addn(&all, name, strlen(name) + 1);
+            pst_str_addn(&all, value, strlen(value) + 1);
+        }
+        pst_str_fini(&text);
+    }
+    fuzz_check(pstd_config_set_all(&again, ~(uint64_t)0, pst_str_text(&all),
+                                   all.len, &diag) == PST_OK,
+               diag.text);
+    check_same(config, &again);
+    pst_str_fini(&all);
+    pst_str_fini(&line);
     pstd_config_fini(&again);
+}
+
+/* Sets --NAME=VALUE as `penstock set` does in a run. */
+static void set_running(const char *word)
+{
+    const char *equals = strchr(word, '=');
+    struct pstd_config config;
+    char name[64];
+    struct pst_diag diag;
+    enum pst_status status;
+
+    if (strncmp(word, "--", 2) != 0 || equals == NULL ||
+        equals - word - 2 >= (ptrdiff_t)sizeof(name))
+        return;
+    pst_diag_init(&diag);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(equals - word - 2),
+                   word + 2);
+    status = pstd_config_init(&config, &diag);
+    fuzz_check(status == PST_OK, diag.text);
+    status = pstd_config_set_running(&config, name, equals + 1, &diag);
+    if (status != PST_OK)
+        (void)fuzz_refused(status, &diag);
+    pstd_config_fini(&config);
 }
 
 /* Reads each line as a word of a command line. */
@@ -249,6 +294,7 @@ bool fuzz_options(const uint8_t *data, size_t size)
     pst_diag_init(&diag);
     while (n < (int)PST_COUNT(words) && rest != NULL)
         words[n++] = strsep(&rest, "\n");
+    set_running(words[1]);
     status = pstd_config_init(&config, &diag);
     fuzz_check(status == PST_OK, diag.text);
     status = pstd_config_parse(&config, ~(uint64_t)0, n, words, &diag);
