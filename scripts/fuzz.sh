@@ -48,11 +48,13 @@ findings=0
 for target in "${targets[@]}"; do
   [ -d "$corpus/$target" ] || die "there is no target $target"
   mkdir -p "$out/$target"
-  # Slow inputs and inputs that take much memory are findings, too. The entropic
-  # schedule takes half of the time, since plan and model have many counters.
-  if ! PST_FUZZ_TARGET=$target "$fuzz" -max_total_time="$each" -timeout=20 \
-    -malloc_limit_mb=512 -rss_limit_mb=2048 -entropic=0 -verbosity=0 \
-    -print_final_stats=1 -artifact_prefix="$out/finding-$target-" \
+  # Inputs that take much memory are findings, too, and slow ones: 20 s of CPU
+  # time (libfuzzer.c), or an endless loop. The entropic schedule takes half of
+  # the time, since plan and model have many counters.
+  if ! PST_FUZZ_TARGET=$target "$fuzz" -max_total_time="$each" -timeout=600 \
+    -report_slow_units=600 -malloc_limit_mb=512 -rss_limit_mb=2048 \
+    -entropic=0 -verbosity=0 -print_final_stats=1 \
+    -artifact_prefix="$out/finding-$target-" \
     "$out/$target" "$corpus/$target" >"$out/$target.log" 2>&1; then
     findings=$((findings + 1))
     tail -n 40 "$out/$target.log"

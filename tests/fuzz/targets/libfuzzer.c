@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/fuzz/targets/target.h"
 
@@ -79,13 +80,29 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     exit(64);
 }
 
+/* A slow input is a finding. libFuzzer measures the time of day, which a busy
+ * machine prolongs. */
+#define MAX_SECONDS 20
+
+static double cpu_seconds(void)
+{
+    struct timespec now;
+
+    fuzz_check(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now) == 0, "no clock");
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    const double begin = cpu_seconds();
+
     if (target->run(data, size)) {
         keep_good(data, size);
         n_accepted++;
     }
     n_runs++;
+    fuzz_check(cpu_seconds() - begin < MAX_SECONDS,
+               "an input takes too much CPU time");
     return 0;
 }
 
