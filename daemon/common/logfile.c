@@ -202,13 +202,21 @@ void pstd_log_format(const struct pstd_log_head *head,
 static enum pst_status open_file(const char *path, int *ret,
                                  struct pst_diag *diag)
 {
-    /* Without O_NONBLOCK a FIFO would block here, and later at writes. */
-    const int fd = open(
-        path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-        0640);
+    /* Without O_NONBLOCK a FIFO would block here, and later at writes. A link
+     * may be another user's: following it would write to any file of ours. */
+    const int fd = open(path,
+                        O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
+                            O_NONBLOCK | O_NOFOLLOW,
+                        0640);
     const bool unread = fd < 0 && errno == ENXIO;
     struct stat st;
 
+    if (fd < 0 && errno == ELOOP && lstat(path, &st) == 0 &&
+        S_ISLNK(st.st_mode))
+        return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
+                            "the log file %s is a symbolic link: remove it, or "
+                            "choose another --log-dir",
+                            path);
     if (fd < 0 && !unread)
         return pst_diag_errno(diag, errno, "cannot open the log file %s", path);
     if (unread || fstat(fd, &st) != 0 ||

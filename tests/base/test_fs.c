@@ -159,6 +159,28 @@ static void replaces_what_a_link_means(void **state)
     assert_true(S_ISLNK(st.st_mode));
 }
 
+/* A file that penstock names itself takes the place of a link, which another
+ * user may have made, and of nothing else but a file. */
+static void replaces_links_themselves(void **state)
+{
+    struct stat st;
+
+    (void)state;
+    write_text("theirs", "old");
+    assert_int_equal(symlink("theirs", "made"), 0);
+    assert_ok(pst_file_replace("made", "new", 3, &diag), &diag);
+    assert_file("theirs", "old");
+    assert_file("made", "new");
+    assert_int_equal(lstat("made", &st), 0);
+    assert_true(S_ISREG(st.st_mode));
+    assert_ok(pst_file_replace("made", "newer", 5, &diag), &diag);
+    assert_file("made", "newer");
+    assert_int_equal(mkfifo("queue", 0600), 0);
+    assert_int_equal(pst_file_replace("queue", "new", 3, &diag), PST_ERR_IO);
+    assert_int_equal(lstat("queue", &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+}
+
 static bool is_pipe(const char *path)
 {
     struct stat st;
@@ -280,6 +302,7 @@ int main(void)
         cmocka_unit_test(commit_over_a_directory_fails),
         cmocka_unit_test(writes_no_devices_away),
         cmocka_unit_test(replaces_what_a_link_means),
+        cmocka_unit_test(replaces_links_themselves),
         cmocka_unit_test(writes_no_pipe_away),
         cmocka_unit_test(makes_folders_through_links),
         cmocka_unit_test(reads_regular_files_only),

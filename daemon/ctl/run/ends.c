@@ -266,13 +266,13 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
      * belongs to another job now. */
     if (text != NULL && e->again && r->beside != NULL &&
         (r->owner == NULL || pstctl_is_owner(r->owner)) &&
-        pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)
+        pst_file_replace(r->beside, text, strlen(text), &diag) != PST_OK)
         errno = 0;
     log_end(r, e);
     pst_str_addf(&path, "%s/last_exit.json", r->dir);
     status = text == NULL || path.failed
                  ? pst_diag_nomem(&diag, sizeof(*e))
-                 : pst_file_write(path.text, text, strlen(text), &diag);
+                 : pst_file_replace(path.text, text, strlen(text), &diag);
     if (status != PST_OK)
         pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
                       pst_error_tag(diag.error));

@@ -320,12 +320,19 @@ static enum pst_status resolve_target(const char *path, char **ret, int *ret_fd,
     return PST_AGAIN;
 }
 
-static enum pst_status find_place(const char *path, struct pst_new_file *file,
+/* Names the file to replace; follow: if the path is a symbolic link, that is
+ * its target, else the link itself. */
+static enum pst_status find_place(const char *path, bool follow,
+                                  struct pst_new_file *file,
                                   struct pst_diag *diag)
 {
-    enum pst_status status = PST_AGAIN;
+    enum pst_status status = follow ? PST_AGAIN : PST_OK;
+    struct stat st;
     char *real = NULL;
 
+    if (!follow && lstat(path, &st) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISLNK(st.st_mode))
+        return refuse_kind(path, &st, diag);
     for (int tries = 0; status == PST_AGAIN && tries < MAX_TRIES; tries++)
         status = resolve_target(path, &real, &file->fd, diag);
     if (status == PST_AGAIN)
@@ -344,12 +351,12 @@ static enum pst_status find_place(const char *path, struct pst_new_file *file,
     return pst_diag_nomem(diag, strlen(path));
 }
 
-enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
-                                  struct pst_diag *diag)
+static enum pst_status open_new(const char *path, bool follow,
+                                struct pst_new_file *ret, struct pst_diag *diag)
 {
     struct pst_new_file file = {.fd = -1};
     size_t temp_size;
-    enum pst_status status = find_place(path, &file, diag);
+    enum pst_status status = find_place(path, follow, &file, diag);
 
     if (status != PST_OK)
         return status;
@@ -373,6 +380,12 @@ fail:
     pst_free(file.temp);
     pst_free(file.path);
     return status;
+}
+
+enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
+                                  struct pst_diag *diag)
+{
+    return open_new(path, true, ret, diag);
 }
 
 enum pst_status pst_new_file_join(const char *temp, struct pst_new_file *ret,
@@ -511,11 +524,12 @@ void pst_new_file_abort(struct pst_new_file *file)
     file->fd = -1;
 }
 
-enum pst_status pst_file_write(const char *path, const void *data, size_t size,
-                               struct pst_diag *diag)
+static enum pst_status write_whole(const char *path, bool follow,
+                                   const void *data, size_t size,
+                                   struct pst_diag *diag)
 {
     struct pst_new_file file;
-    enum pst_status status = pst_new_file_open(path, &file, diag);
+    enum pst_status status = open_new(path, follow, &file, diag);
 
     if (status != PST_OK)
         return status;
@@ -524,6 +538,18 @@ enum pst_status pst_file_write(const char *path, const void *data, size_t size,
         status = pst_new_file_commit(&file, diag);
     pst_new_file_abort(&file);
     return status;
+}
+
+enum pst_status pst_file_write(const char *path, const void *data, size_t size,
+                               struct pst_diag *diag)
+{
+    return write_whole(path, true, data, size, diag);
+}
+
+enum pst_status pst_file_replace(const char *path, const void *data,
+                                 size_t size, struct pst_diag *diag)
+{
+    return write_whole(path, false, data, size, diag);
 }
 
 static enum pst_status make_dir(const char *path, unsigned mode,

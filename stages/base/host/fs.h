@@ -92,6 +92,12 @@ void pst_new_file_abort(struct pst_new_file *file);
 /* Writes a whole file at once, by the functions above. */
 enum pst_status pst_file_write(const char *path, const void *data, size_t size,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Like pst_file_write, for files that penstock names itself in a folder: a
+ * symbolic link, which another user of the folder may have made, is replaced by
+ * the file, and its target stays unchanged. Devices are refused. */
+enum pst_status pst_file_replace(const char *path, const void *data,
+                                 size_t size,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Creates a directory and its missing parents with this mode; an existing
  * directory is fine. */

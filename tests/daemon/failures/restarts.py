@@ -28,6 +28,7 @@ flipped   a bit of a message is flipped
 watchers  clients watch the job through restarts
 cleaned   the job's folders are removed while it runs
 pipes     named pipes are at the paths of the job's files
+links     symbolic links are there, and lead to files of others
 unrecorded  the flight record cannot be written
 unwatched   the files of --prom and --tensorboard become unwritable
 """
@@ -544,6 +545,29 @@ def pipes(b):
     b.ended(job, 130)
 
 
+def links(b):
+    """Checks that a job writes to no file to which a link in its --log-dir
+    leads: another user of the folder may have made it."""
+    name = b.fresh()
+    os.mkdir(b.path(name))
+    theirs = b.path(name + "-theirs")
+    with open(theirs, "w", encoding="utf-8") as file:
+        file.write("theirs")
+    words = b.words(name + "-steps", "--max-restarts", "1", "--log-dir", name)
+    os.symlink(theirs, b.path(name, "last_exit.json"))
+    b.call(*words)
+    assert b.last_exit(name)["cause"] == "done"
+    assert not os.path.islink(b.path(name, "last_exit.json"))
+    for log in "rank-0.log", "supervisor.log":
+        os.remove(b.path(name, log))
+        os.symlink(theirs, b.path(name, log))
+        said = b.call(*words, "--adopt", code=74)
+        assert f"{log} is a symbolic link" in said, said
+        os.remove(b.path(name, log))
+    with open(theirs, encoding="utf-8") as file:
+        assert file.read() == "theirs"
+
+
 def unrecorded(b):
     """Checks that a job runs without a flight record if its file cannot be
     made."""
@@ -739,7 +763,7 @@ def main():
         run_parts(b, [budget, causes, dump, launcher, shells,
                       unkillable, replaced, replaced_plan, replaced_weights,
                       replaced_data, detach, rotated,
-                      forgotten, pipes, unrecorded, unwatched, flipped,
+                      forgotten, pipes, links, unrecorded, unwatched, flipped,
                       watchers, locked, cleaned], number, seed)
         status_reports(b, number)
         b.no_files_left()
