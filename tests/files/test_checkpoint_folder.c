@@ -671,6 +671,57 @@ static void killed_owners_leave_it_free(void **state)
 }
 
 /* Makes owner.json look as if a process of another host had written it. */
+/* Claims the folder as a user who may not write what is in it, in a process of
+ * its own, which returns the result. */
+static int claim_as_other(bool adopt)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *o;
+    enum pst_status s;
+    int status;
+    const pid_t pid = fork();
+
+    if (pid == 0) {
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
+            _exit(99);
+        s = claim_folder(DIGEST, true, adopt, &o, &former);
+        if (s == PST_ERR_CONFIG)
+            _exit(strstr(diag.text, "belongs to a job that runs") ? 1 : 98);
+        _exit(s == PST_ERR_IO ? 2 : 97);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WEXITSTATUS(status);
+}
+
+/* The lock of another user may be readable only, or not even that. */
+static void sees_the_lock_of_another_user(void **state)
+{
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *a;
+
+    (void)state;
+    assert_int_equal(chmod(".", 0755), 0);
+    assert_ok(claim_folder(DIGEST, false, false, &a, &former), &diag);
+    assert_int_equal(chmod("ck", 0755), 0);
+    assert_int_equal(chmod("ck/owner.json", 0644), 0);
+    assert_int_equal(chmod("ck/lock", 0444), 0);
+    assert_int_equal(claim_as_other(false), 1);
+    assert_int_equal(claim_as_other(true), 1);
+    assert_int_equal(chmod("ck/owner.json", 0), 0);
+    assert_int_equal(claim_as_other(false), 1);
+    assert_int_equal(chmod("ck/owner.json", 0644), 0);
+    assert_int_equal(chmod("ck/lock", 0), 0);
+    assert_int_equal(claim_as_other(false), 1);
+    assert_int_equal(claim_as_other(true), 2);
+    pst_checkpoint_release(a);
+    /* Nobody has the folder now, but the other user cannot lock it. */
+    assert_int_equal(chmod("ck/owner.json", 0644), 0);
+    assert_int_equal(claim_as_other(false), 2);
+    assert_int_equal(chmod("ck/lock", 0444), 0);
+    assert_int_equal(claim_as_other(false), 2);
+    assert_int_equal(chmod("ck/lock", 0644), 0);
+}
+
 static void move_owner(const char *host)
 {
     char here[256] = "", *text = NULL;
@@ -753,6 +804,7 @@ int main(void)
         cmocka_unit_test_teardown(record_is_no_link, clean),
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
         cmocka_unit_test_teardown(sees_that_it_was_moved, clean),
+        cmocka_unit_test_teardown(sees_the_lock_of_another_user, clean),
         cmocka_unit_test_teardown(killed_owners_leave_it_free, clean),
         cmocka_unit_test_teardown(doubts_what_another_host_left, clean),
     };

@@ -26,23 +26,28 @@ struct pst_checkpoint_owner {
         before; /* record of the process that held the folder last */
 };
 
-/* Locks the folder. *ret_held: another process has the lock. *ret: the
- * descriptor; -1: the file system has no locks. */
+/* Locks the folder. *ret_held: another process has the lock, which may be of
+ * another user, so that it can only be read. *ret: the descriptor; -1: the file
+ * system has no locks. */
 static enum pst_status lock_folder(const char *dir, int *ret, bool *ret_held,
                                    struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status = pst_owner_path(dir, PST_OWNER_LOCK, &path, diag);
-    int fd = -1;
+    int fd = -1, err = 0;
 
     *ret_held = false;
     if (status == PST_OK) {
         /* NFS implements the lock as a byte-range lock, which needs a writable
          * file. */
         fd = open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (fd < 0)
+        if (fd < 0) {
+            err = errno;
+            *ret_held = pst_owner_is_locked(dir);
+        }
+        if (fd < 0 && !*ret_held)
             status = pst_diag_errno(
-                diag, errno,
+                diag, err,
                 "cannot open %s, which a run must be able to "
                 "write (mend that, or choose another --checkpoint folder)",
                 path.text);
@@ -130,10 +135,11 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
         return pst_owner_check_unlocked(claim, status, diag);
     if (status == PST_OK)
         status = pst_owner_record_read(claim->dir, &o->record, diag);
+    /* The record of another user may be unreadable, too. */
+    if (held && (status == PST_OK || status == PST_ERR_IO))
+        return pst_owner_refuse_held(claim, &o->record, true, diag);
     if (status != PST_OK)
         return status;
-    if (held)
-        return pst_owner_refuse_held(claim, &o->record, true, diag);
     if (o->fd < 0 && !claim->adopt && pst_owner_may_live(&o->record))
         return pst_owner_refuse_held(claim, &o->record, false, diag);
     status = pst_owner_check_claim(claim, &o->record, &other, diag);

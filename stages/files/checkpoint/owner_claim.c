@@ -36,9 +36,9 @@ bool pst_owner_is_locked(const char *dir)
     int fd = -1;
 
     if (pst_owner_path(dir, PST_OWNER_LOCK, &path, NULL) == PST_OK)
-        fd = open(path.text, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        fd = open(path.text, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0) {
-        held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
         (void)close(fd);
     }
     pst_str_fini(&path);
@@ -51,16 +51,37 @@ void pst_owner_host(char ret[256])
     (void)gethostname(ret, 255);
 }
 
-bool pst_owner_may_live(const struct pst_owner_record *r)
+static bool is_of_this_host(const struct pst_owner_record *r)
 {
     char host[256];
 
     pst_owner_host(host);
-    if (!r->held)
-        return false;
-    if (strcmp(host, r->host) != 0)
-        return true;
-    return r->pid > 0 && (kill((pid_t)r->pid, 0) == 0 || errno == EPERM);
+    return strcmp(host, r->host) == 0;
+}
+
+static bool is_process(int64_t pid)
+{
+    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+bool pst_owner_may_live(const struct pst_owner_record *r)
+{
+    return r->held && (!is_of_this_host(r) || is_process(r->pid));
+}
+
+/* True if the lock is that of another user, which cannot be tested, and the
+ * process that the record names has not recorded its end and is alive. */
+static bool is_held_unseen(const struct pst_checkpoint_claim *claim,
+                           const struct pst_owner_record *r)
+{
+    struct pst_str path = {0};
+    bool unseen = false;
+
+    if (pst_owner_path(claim->dir, PST_OWNER_LOCK, &path, NULL) == PST_OK)
+        unseen = access(path.text, R_OK) != 0 && errno == EACCES;
+    pst_str_fini(&path);
+    return unseen && r->open && is_of_this_host(r) && r->pid != getpid() &&
+           is_process(r->pid);
 }
 
 enum pst_status pst_owner_refuse_held(const struct pst_checkpoint_claim *claim,
@@ -331,6 +352,8 @@ enum pst_status pst_owner_check_unlocked(
     bool other;
     enum pst_status refused = pst_owner_record_read(claim->dir, &r, &why);
 
+    if (refused == PST_OK && !claim->adopt && is_held_unseen(claim, &r))
+        refused = pst_owner_refuse_held(claim, &r, false, &why);
     if (refused == PST_OK)
         refused = pst_owner_check_claim(claim, &r, &other, &why);
     return refused == PST_OK || refused == PST_ERR_IO

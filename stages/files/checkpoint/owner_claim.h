@@ -32,8 +32,8 @@ enum pst_status pst_owner_refuse_step(const struct pst_checkpoint_claim *claim,
  * that has such a folder already can be resumed. */
 enum pst_status pst_owner_refuse_part(const struct pst_checkpoint_claim *claim,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* True if a live process has the lock of the folder; needs a file system with
- * locks. */
+/* True if a live process has the lock of the folder, also one of another user
+ * whose lock can only be read; needs a file system with locks. */
 bool pst_owner_is_locked(const char *dir);
 /* Refuses a folder that this run may not take. *ret_other: it has checkpoints
  * of another run, which --adopt moves away. */
