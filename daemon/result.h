@@ -44,6 +44,9 @@ struct pstd_result {
     uint64_t checkpoint_step; /* step of the newest good checkpoint; 0: none */
     uint64_t best_step; /* step of the best evaluation; 0: none was finite */
     double best_loss;
+    /* --keep-best: step of the best evaluation if its checkpoint could not be
+     * saved, so that another one, or none, counts as the best; 0: none. */
+    uint64_t best_lost_step;
     bool enough; /* early stop: evaluations no longer improved */
     struct pstd_rank_result *ranks;
     size_t n_ranks;

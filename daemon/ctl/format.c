@@ -222,7 +222,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us,
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
         "{s:o s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b "
-        "s:o s:o s:o s:o s:o}",
+        "s:o s:o s:o s:o s:o s:I}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "step_p99_s",
         r->step_p99_seconds > 0 ? pstctl_json_real(r->step_p99_seconds)
@@ -243,7 +243,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us,
         r->mfu > 0 ? pstctl_json_real(r->mfu) : json_null(), "ranks", ranks,
         "losses", losses, "evaluations",
         pstctl_evaluations_json(r->evaluations, r->n_evaluations), "options",
-        options_json(config));
+        options_json(config), "best_lost_step", (json_int_t)r->best_lost_step);
 }
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
@@ -272,8 +272,18 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
             pst_str_add(out, " ");
             pstctl_loss(r->best_loss, out);
         }
-        pst_str_addf(out, " at step %llu, ", (unsigned long long)r->best_step);
+        pst_str_addf(out, " at step %llu", (unsigned long long)r->best_step);
     }
+    if (r->best_lost_step > 0)
+        pst_str_addf(out,
+                     r->best_step > 0
+                         ? " (that at step %llu is better, but has no "
+                           "checkpoint)"
+                         : "no best evaluation: that at step %llu has no "
+                           "checkpoint",
+                     (unsigned long long)r->best_lost_step);
+    if (r->best_step > 0 || r->best_lost_step > 0)
+        pst_str_add(out, ", ");
     pstctl_duration(r->step_seconds, out);
     pst_str_add(out, " a step, ");
     if (r->tok_s > 0) {

@@ -191,6 +191,7 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.stopped = from->stopped;
     r.best_step = from->best_step;
     r.best_loss = from->best_loss;
+    r.best_lost_step = from->best_lost_step;
     r.enough = from->enough;
     r.checkpoint_step = from->checkpoint_step;
     r.ranks = pointers;

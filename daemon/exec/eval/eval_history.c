@@ -2,6 +2,7 @@
 /* Evaluations of a run so far: their file, and the best one's checkpoint. */
 #include "daemon/exec/eval/evaluation.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "daemon/exec/eval/best.h"
@@ -105,6 +106,31 @@ static enum pst_status replace_best(struct pstd_session *s, uint64_t step,
     return status;
 }
 
+/* Records which evaluation is the best one when the save of that step has
+ * ended. is_lost: it has made no checkpoint. If best/ cannot be read, this
+ * evaluation alone is known to have none. Rank 0. */
+static void update_result(struct pstd_session *s, uint64_t step, bool is_lost)
+{
+    const bool largest = pstd_metric_largest(&s->config);
+    struct pstd_evals *past = &s->evaluation->past;
+    const struct pstd_eval *best, *kept, *lost = NULL;
+    struct pst_diag unread;
+
+    if (is_lost && pstd_best_find(s, past, 0, &kept, &unread) != PST_OK)
+        for (size_t i = 0; i < past->n; i++)
+            past->at[i].lost |= past->at[i].step == step;
+    best = pstd_evals_best(past, largest);
+    for (size_t i = 0; i < past->n; i++)
+        if (past->at[i].lost &&
+            pstd_evals_is_better(&past->at[i], best, largest) &&
+            pstd_evals_is_better(&past->at[i], lost, largest))
+            lost = &past->at[i];
+    s->result->best_step = best != NULL ? best->step : 0;
+    s->result->best_loss =
+        best != NULL && !pstd_metric_is_output(&s->config) ? best->loss : NAN;
+    s->result->best_lost_step = lost != NULL ? lost->step : 0;
+}
+
 /* COLLECTIVE. Called when the save of the best checkpoint has ended; only then
  * the evaluation is recorded, before older checkpoints are removed. */
 static enum pst_status end_best_save(struct pstd_session *s,
@@ -146,6 +172,8 @@ static enum pst_status end_best_save(struct pstd_session *s,
         return status;
     if (status != PST_OK)
         record_saved(s, step);
+    if (s->w->rank == 0)
+        update_result(s, step, status != PST_OK || is_bad);
     return PST_OK;
 }
 

@@ -306,7 +306,9 @@ def failed(b):
     os.makedirs(os.path.dirname(path))
     with open(path, "wb"):
         pass
-    train("--steps", str(last - 1))
+    said = train("--steps", str(last - 1))
+    assert said["best_lost_step"] == best, said
+    assert said["best_step"] == left, said
     assert b.events("log-lost", "checkpoint_failed", "rank-0")
     assert b.saved("lost/best") == sorted(
         f"step-{s:08d}" for s in (left, best)), b.saved("lost/best")
@@ -323,7 +325,18 @@ def failed(b):
     os.rename(b.path("again"), b.path("lost"))
     said = train(f"--resume={best}")
     assert said["best_step"] == best, said
+    assert said["best_lost_step"] == 0, said
     assert b.saved("lost/best") == [f"step-{best:08d}"], b.saved("lost/best")
+    # No save succeeds, so that no evaluation counts.
+    os.makedirs(b.path("none", "best"))
+    for step in of:
+        with open(b.path("none", "best", f"step-{step:08d}"), "wb"):
+            pass
+    for mode in (), ("--checkpoint-sync",):
+        said = b.evaluated("log-none", "--checkpoint", "none", "--adopt",
+                           *words, *every, *mode, other="train")[1]
+        assert said["best_step"] == 0 and said["best_loss"] is None, said
+        assert said["best_lost_step"] == best, (best, said)
 
 
 def state_of(pid):

@@ -213,6 +213,19 @@ static void lines_tell_losses(void **state)
     assert_non_null(
         strstr(pst_str_text(&line), ", loss 2e-06, best evaluation 4e-06 at "));
     pst_str_fini(&line);
+    /* An evaluation without a checkpoint does not count, which is said. */
+    r.best_lost_step = 3;
+    pstctl_result_line(&r, &line);
+    assert_non_null(strstr(pst_str_text(&line),
+                           "best evaluation 4e-06 at step 1 (that at step 3 is "
+                           "better, but has no checkpoint), "));
+    pst_str_fini(&line);
+    r.best_step = 0;
+    pstctl_result_line(&r, &line);
+    assert_non_null(strstr(pst_str_text(&line),
+                           ", loss 2e-06, no best evaluation: that at step 3 "
+                           "has no checkpoint, "));
+    pst_str_fini(&line);
 }
 
 /* An item that does not fit is left out completely. */
