@@ -156,9 +156,13 @@ static double dot(const struct pst_sdpa_operand *a, int64_t at_a,
     return sum;
 }
 
+/* Returns a score, rounded to the dtype of the rows' sums: the maximum of a row
+ * is saved in that dtype, and from a rounded one a large score could differ so
+ * much that e^(s - max) is infinite. */
 static double compute_score(const struct pst_sdpa *p, int64_t i, int64_t row,
                             int64_t col)
 {
+    const bool wide = p->q.x->meta->dtype == PST_F64;
     const int64_t q = pst_sdpa_offset(p, &p->q, i, false) + row * p->q.row;
     const int64_t k = pst_sdpa_offset(p, &p->k, i, true) + col * p->k.row;
     double s, m;
@@ -167,12 +171,14 @@ static double compute_score(const struct pst_sdpa *p, int64_t i, int64_t row,
         return -INFINITY;
     s = p->scale * dot(&p->q, q, &p->k, k, p->e);
     if (p->mask.x == NULL)
-        return s;
+        return wide ? s : (float)s;
     m = load(&p->mask, pst_sdpa_offset(p, &p->mask, i, false) +
                            row * p->mask.row + col * p->mask.col);
     if (p->mask.x->meta->dtype == PST_BOOL)
-        return m != 0.0 ? s : -INFINITY;
-    return s + m;
+        s = m != 0.0 ? s : -INFINITY;
+    else
+        s += m;
+    return wide ? s : (float)s;
 }
 
 /* Maximum and sum of e^(s - max) of a row of scores. */
@@ -180,9 +186,7 @@ struct row_sums {
     double max, sum;
 };
 
-/* Writes the S probabilities of query `row` of batch i, before dropout. The
- * maximum is one that the result can hold, so that backward has the same one.
- */
+/* Writes the S probabilities of query `row` of batch i, before dropout. */
 static struct row_sums row_probabilities(const struct pst_sdpa *p, int64_t i,
                                          int64_t row, double *prob)
 {
@@ -192,8 +196,6 @@ static struct row_sums row_probabilities(const struct pst_sdpa *p, int64_t i,
         prob[j] = compute_score(p, i, row, j);
         ret.max = prob[j] > ret.max || isnan(prob[j]) ? prob[j] : ret.max;
     }
-    if (p->q.x->meta->dtype != PST_F64)
-        ret.max = (float)ret.max;
     for (int64_t j = 0; j < p->s; j++) {
         prob[j] = ret.max == -INFINITY ? 0.0 : exp(prob[j] - ret.max);
         ret.sum += prob[j];
