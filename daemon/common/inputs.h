@@ -22,7 +22,7 @@ void pstd_describe_data(const char *path, struct pst_str *ret);
 /* An input as it was when the job began. */
 struct pstd_input {
     char what[64];   /* such as "--data" */
-    char digest[33]; /* of its content */
+    char digest[33]; /* digest of the content */
 };
 struct pstd_inputs PST_VEC(struct pstd_input);
 

@@ -585,7 +585,7 @@ static struct pstd_daemon *make_daemon(struct pst_diag *diag)
         (void)pst_diag_nomem(diag, sizeof(*d));
         return NULL;
     }
-    err = uv_loop_init(&d->loop); /* of files, there may be too many */
+    err = uv_loop_init(&d->loop); /* may fail for lack of open files */
     if (err == 0)
         return d;
     (void)pst_diag_errno(diag, -err, "cannot make a loop of events");

@@ -14,7 +14,7 @@ struct pstctl_setup {
                                    files */
     struct pstctl_scratch shm;  /* folder for memory that ranks share */
     struct pst_str made;        /* path of the plan in temp; "": none */
-    struct pstd_inputs inputs;  /* of the first start */
+    struct pstd_inputs inputs;  /* digests at the first start */
     struct pst_str session;     /* mpirun's session folder */
     struct pst_str journal;     /* path of the journal of events */
     struct pst_str job, socket;
