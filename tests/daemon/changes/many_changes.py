@@ -33,7 +33,8 @@ from swap import MICROBATCHES, STEPS, Bench, daemons, memory  # noqa: E402
 SWAPS, KILLS, SEED = (int(a) for a in (*sys.argv[4:], *(
     "40", "2", os.environ.get("PST_TEST_SEED", random.randrange(1 << 30)))[
         len(sys.argv[4:]):]))
-LONG = 5 * STEPS
+LONG = 2 * STEPS
+SLOW = "step:1+:2"  # each step sleeps for 2 ms, so that no run ends too early
 EVENTS = 1024  # events that each rank keeps; a swap has one or more
 OPTIONS = ["--checkpoint", "saved", "--checkpoint-every", "200"]
 
@@ -49,7 +50,7 @@ def swap_often(b):
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
     # Steps of a few microseconds would only take the processor from others.
-    b.env["PENSTOCK_FAULT"] = "step:1+:2"
+    b.env["PENSTOCK_FAULT"] = SLOW
     run = b.train("many", "--log-dir", "log", steps=100000 * STEPS)
     del b.env["PENSTOCK_FAULT"]
     b.ask("resume")
@@ -87,7 +88,9 @@ class Killed:
     def __init__(self, b, name, steps=LONG):
         self.b, self.name = b, name
         shutil.rmtree(f"{b.folder}/saved", ignore_errors=True)
+        b.env["PENSTOCK_FAULT"] = SLOW
         self.run = b.train(name, *OPTIONS, steps=steps)
+        del b.env["PENSTOCK_FAULT"]
         while not glob.glob(f"{b.folder}/saved/step-*/manifest.json"):
             b.ask("resume")
             time.sleep(.01)
@@ -153,9 +156,7 @@ def just_after(b, rng):
 
 
 def behind_a_checkpoint(b, rng):
-    b.env["PENSTOCK_FAULT"] = "step:1+:2"
     k = Killed(b, "behind", steps=1000 * STEPS)
-    del b.env["PENSTOCK_FAULT"]
     swapped = json.loads(b.swap("n", "u06", "--json"))["step"]
     b.ask("resume")
     while json.loads(b.ask("status", "--json"))["checkpoint_step"] <= swapped:
