@@ -112,7 +112,8 @@ def paused(b):
 
 def check_save_share(b):
     job = b.begin(*b.words("log-often", "--job", "often", "--checkpoint", "own",
-                           "--checkpoint-cost", "20", "--steps", "1000000000"))
+                           "--checkpoint-cost", "20", "--steps", "1000000000"),
+                  PENSTOCK_FAULT="step:1+:2")  # sleeps, computes less
     until = time.monotonic() + PATIENCE
     saved = []
     while len(saved) < 3:
