@@ -641,6 +641,10 @@ enum pst_status pstd_run(struct pstd_executor *w,
         return status;
     pstd_session_drop_save(&s);
     if (status == PST_OK || is_recoverable(w, status)) {
+        if (status != PST_OK && diag->status == PST_OK) /* never a success */
+            (void)pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                               "the run ended without a reason, with %s",
+                               pst_status_name(status));
         if (status != PST_OK)
             s.result->diag = *diag;
         (void)pst_alive_begin_phase(PST_ALIVE_GATHER);

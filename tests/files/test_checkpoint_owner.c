@@ -2,6 +2,8 @@
 /* Tests who owns a folder of checkpoints, and which folders are refused. */
 #include "tests/files/checkpoints.h"
 
+#include <fcntl.h>
+
 static enum pst_status claim_folder(const char *digest, bool resume, bool adopt,
                                     struct pst_checkpoint_owner **ret,
                                     struct pst_checkpoint_former *former)
@@ -108,6 +110,12 @@ static void second_folder_has_the_name_of_the_first(void **state)
     assert_int_equal(mkdir("ck/owner.json", 0777), 0);
     assert_int_equal(pst_checkpoint_read_run("ck", &run, &diag), PST_ERR_IO);
     assert_non_null(strstr(diag.text, "mend or remove it"));
+    assert_int_equal(rmdir("ck/owner.json"), 0);
+    assert_int_equal(close(open("ck/owner.json", O_CREAT | O_WRONLY, 0666)), 0);
+    assert_int_equal(truncate("ck/owner.json", 70000), 0);
+    pst_diag_init(&diag);
+    assert_int_not_equal(pst_checkpoint_read_run("ck", &run, &diag), PST_OK);
+    assert_non_null(strstr(diag.text, "ck/owner.json: 70000 bytes"));
 }
 
 /* A record that is a link is refused, whether or not its target exists, since

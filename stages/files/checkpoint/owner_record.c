@@ -90,13 +90,15 @@ enum pst_status pst_owner_record_read(const char *dir,
     enum pst_status status = pst_owner_path(dir, PST_OWNER_FILE, &path, diag);
 
     *ret = (struct pst_owner_record){0};
-    if (status == PST_OK && access(path.text, F_OK) == 0)
+    if (status == PST_OK && access(path.text, F_OK) == 0) {
         status = pst_file_read(path.text, MAX_OWNER, &text, &size, &why);
-    if (status == PST_ERR_IO)
-        status = pst_diag_pass(
-            diag, &why,
-            "%s; the file says whose the checkpoints are: mend or remove it",
-            why.text);
+        if (status != PST_OK)
+            status = pst_diag_pass(
+                diag, &why,
+                "%s; the file says whose the checkpoints are: mend or remove "
+                "it",
+                why.text);
+    }
     if (status == PST_OK && text) {
         json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
 
