@@ -132,7 +132,20 @@ enum pst_status pst_pass_buffers(struct pst_compiler *c, struct pst_diag *diag)
 
 /* --- outputs -------------------------------------------------------------- */
 
-/* Makes the gradients that leave the stage contiguous. */
+/* True if the value is the seed of the loss, or a view of it. */
+static bool is_loss_seed(const struct pst_joint *joint, struct pst_value *value)
+{
+    const struct pst_value *storage = pst_value_storage(value);
+
+    for (size_t i = 0; i < joint->seeds.n; i++)
+        if (joint->seeds.at[i].edge < 0 && joint->seeds.at[i].seed == storage)
+            return true;
+    return false;
+}
+
+/* Makes the gradients that leave the stage contiguous. One that is the seed of
+ * the loss is copied: it has the weight of its microbatch, and the backward of
+ * the next one may set the seed before the gradient is sent. */
 static enum pst_status legalise_grads(struct legaliser *l)
 {
     struct pst_joint *joint = l->program->joint;
@@ -140,7 +153,7 @@ static enum pst_status legalise_grads(struct legaliser *l)
     for (size_t i = 0; joint != NULL && i < joint->input_grads.n; i++) {
         struct pst_value *value = joint->input_grads.at[i].value;
 
-        if (pst_meta_is_contiguous(&value->meta))
+        if (pst_meta_is_contiguous(&value->meta) && !is_loss_seed(joint, value))
             continue;
         if (value->def != NULL)
             pst_build_at(&l->build, value->def);
