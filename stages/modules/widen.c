@@ -152,8 +152,11 @@ enum pst_status pst_model_keep_bf16(struct pst_model *model, unsigned *ret_n,
     *ret_n = 0;
     for (size_t i = 0; i < graph->params.n && status == PST_OK; i++) {
         struct pst_value *v = graph->params.at[i];
+        const struct pst_weight *weight = pst_model_weight(model, v->fqn);
 
-        if (!v->requires_grad || v->meta.dtype != PST_F32)
+        /* there are no complex numbers of two bf16 */
+        if (!v->requires_grad || v->meta.dtype != PST_F32 ||
+            (weight != NULL && weight->is_complex))
             continue;
         ++*ret_n;
         status = keep_in(model, v, PST_BF16, diag);

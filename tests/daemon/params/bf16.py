@@ -5,7 +5,7 @@ has, the rounding of updates, that cuts, replicas and restarts keep their bits,
 averages, evaluations within a run, served answers, their memory, that a
 training learns as with f32, and refusals.
 
-usage: bf16.py PENSTOCK BYTEGPT.pt2 TEXT
+usage: bf16.py PENSTOCK BYTEGPT.pt2 TEXT COMPLEX.pt2
 """
 import array
 import json
@@ -212,7 +212,8 @@ def learns(t):
     assert abs(found["gpt.plan"] / found["f32.plan"] - 1) < .02, found
 
 
-def refused(t):
+def refused(t, pairs):
+    """pairs: a model whose only parameter is complex, which stays f32."""
     b = t.b
 
     def fails(text, *words):
@@ -230,6 +231,8 @@ def refused(t):
     fails("--params", "split", "gpt.pt2", "-o", "no", "--params", "f16")
     fails("--params bf16 has no effect", "split", "gpt.pt2", "-o", "no",
           "--params", "bf16", "--freeze", "*")
+    fails("--params bf16 has no effect", "split", pairs, "-o", "no",
+          "--params", "bf16")
     b.call("split", "gpt.pt2", "-o", "sent.plan", "--stages", "2", "--params",
            "bf16", "--transmit", "wte.weight")
     fails("only f32 is transmitted", "run", "sent.plan", "-n", "2", *run)
@@ -247,7 +250,7 @@ def refused(t):
 
 
 def main():
-    penstock, model, text = map(os.path.abspath, sys.argv[1:4])
+    penstock, model, text, pairs = map(os.path.abspath, sys.argv[1:5])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             job.Bench(penstock, folder) as b:
         shutil.copy(model, b.path("gpt.pt2"))
@@ -268,7 +271,7 @@ def main():
         learns(t)
         b.call("run", "f32.plan", "-n", "1", "--transport", "self", "-m", "2",
                "--data", "text", "--steps", "2", "--checkpoint", "f32")
-        refused(t)
+        refused(t, pairs)
         b.no_files_left()
     print("ok")
 
