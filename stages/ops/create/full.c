@@ -6,16 +6,23 @@
 
 #include <string.h>
 
+/* Returns the argument "dtype", else `otherwise`. */
+static enum pst_dtype dtype_or(const struct pst_infer *c,
+                               enum pst_dtype otherwise)
+{
+    const int arg = pst_schema_arg(c->schema, "dtype");
+
+    return arg >= 0 && c->args[arg].kind == PST_ARG_DTYPE
+               ? (enum pst_dtype)c->args[arg].i
+               : otherwise;
+}
+
 /* Returns the argument "dtype", else what the file records, else
  * `otherwise`. */
 static enum pst_dtype dtype_of(const struct pst_infer *c,
                                enum pst_dtype otherwise)
 {
-    const int arg = pst_schema_arg(c->schema, "dtype");
-
-    if (arg >= 0 && c->args[arg].kind == PST_ARG_DTYPE)
-        return (enum pst_dtype)c->args[arg].i;
-    return c->hint < PST_N_DTYPES ? c->hint : otherwise;
+    return dtype_or(c, c->hint < PST_N_DTYPES ? c->hint : otherwise);
 }
 
 static enum pst_status set_sizes(struct pst_infer *c, enum pst_dtype dtype,
@@ -41,6 +48,8 @@ static enum pst_status infer_zeros(struct pst_infer *c)
     return set_sizes(c, dtype_of(c, PST_F32), &c->args[0]);
 }
 
+/* The dtype is that of the tensor, which --autocast may have made another one
+ * than the file records. */
 static enum pst_status infer_like(struct pst_infer *c)
 {
     const struct pst_meta *x;
@@ -48,7 +57,7 @@ static enum pst_status infer_like(struct pst_infer *c)
 
     return status != PST_OK
                ? status
-               : pst_infer_set_like(c, 0, dtype_of(c, x->dtype), x);
+               : pst_infer_set_like(c, 0, dtype_or(c, x->dtype), x);
 }
 
 static enum pst_status infer_new(struct pst_infer *c)
@@ -57,7 +66,7 @@ static enum pst_status infer_new(struct pst_infer *c)
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     return status != PST_OK ? status
-                            : set_sizes(c, dtype_of(c, x->dtype), &c->args[1]);
+                            : set_sizes(c, dtype_or(c, x->dtype), &c->args[1]);
 }
 
 static enum pst_status infer_scalar_tensor(struct pst_infer *c)

@@ -54,6 +54,7 @@ class Lists(nn.Module):
                                                            weights, s)
         x = x * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1.0)
         x = torch.cat([F.gelu(y), x], -1)[..., 4:12] + self.shift
+        x = x + torch.where(y > 0, y, torch.zeros_like(y)) * y.new_ones(8)
         t = F.silu(s).cumsum(1) + s.exp() + F.softplus(s) + s.float()
         t = torch.stack([t, F.layer_norm(y, (8,))]).sum(0)
         with torch.no_grad():
