@@ -159,6 +159,7 @@ def answers(bench, model, transport):
     bench.call("ask", "x.csv", "-o", "out.json", "--job", job.name)
     with open(bench.path("out.json"), encoding="utf-8") as file:
         assert json.load(file) == said
+    not_finite(bench, job)
     bad_files(bench, job)
     for words in (["ask", "rows.safetensors", "--job", job.name],
                   ["infer", model.plan, "--data", "rows.safetensors"]):
@@ -171,6 +172,26 @@ def answers(bench, model, transport):
     print(f"answers: {ROWS} rows by safetensors, JSON and CSV equal infer's")
 
 
+def not_finite(bench, job):
+    """Checks that answers with NaN and infinities are JSON that keeps them."""
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+    with open(bench.path("odd.json"), "w", encoding="utf-8") as file:
+        json.dump({"x": [[x] * 7 for x in ("NaN", "Infinity", 1)]}, file)
+    said = json.loads(bench.call("ask", "odd.json", "--job", job.name),
+                      parse_constant=refuse)
+    bench.call("ask", "odd.json", "-o", "odd.safetensors", "--job", job.name)
+    got = read_file(bench.path("odd.safetensors"))
+    kept = set()
+    for name, t in got.items():
+        flat = [n for line in said[name] for n in line]
+        numbers = memoryview(t.data).cast("f").tolist()
+        assert [str(float(n)) for n in flat] == list(map(str, numbers)), name
+        kept.update(n for n in flat if isinstance(n, str))
+    assert "NaN" in kept, kept
+    assert kept <= {"NaN", "Infinity", "-Infinity"}, kept
+
+
 def bad_files(bench, job):
     cases = [('{"y": [[1]]}', 65, "no input 'y'; it has: x"),
              ('{"x": [[1, 2], [3]]}', 65, "element"),
@@ -178,6 +199,7 @@ def bad_files(bench, job):
              ('{"x": [[1, 2, 3, 4, 5, 6, true]]}', 65, "element 6"),
              ('{"x": [[1, 2, 3, 4, 5, 6, 1e39]]}', 65, "out of range"),
              ('{"x": [[1, 2, 3, 4, 5, 6, "a"]]}', 65, "element 6"),
+             ('{"x": [[1, 2, 3, 4, 5, 6, null]]}', 65, "element 6"),
              ('[1]', 65, "no object"), ('{', 65, "x.json:1"),
              ('{"x": []}', 65, "model takes")]
     for text, code, says in cases:

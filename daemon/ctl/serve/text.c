@@ -102,9 +102,28 @@ static bool find_sizes(const json_t *value, struct pst_meta *meta)
     return true;
 }
 
+/* Numbers that JSON cannot write, as torch.export writes them. */
+static const struct {
+    const char *name;
+    double value;
+} specials[] = {{"NaN", NAN}, {"Infinity", INFINITY}, {"-Infinity", -INFINITY}};
+
+static bool store_special(const char *name, const struct pst_meta *meta,
+                          void *data, int64_t i)
+{
+    if (pst_dtype_kind(meta->dtype) != PST_KIND_FLOAT)
+        return false;
+    for (size_t k = 0; k < PST_COUNT(specials); k++)
+        if (strcmp(specials[k].name, name) == 0)
+            return store_float(meta->dtype, data, i, specials[k].value);
+    return false;
+}
+
 static bool store_json(const json_t *value, const struct pst_meta *meta,
                        void *data, int64_t i)
 {
+    if (json_is_string(value))
+        return store_special(json_string_value(value), meta, data, i);
     if (json_is_integer(value))
         return store_int(meta->dtype, data, i, json_integer_value(value));
     if (json_is_boolean(value))
@@ -197,6 +216,13 @@ enum pst_status pstctl_tensors_read_json(const char *path,
     return status;
 }
 
+static json_t *real_to_json(double x)
+{
+    if (isfinite(x))
+        return json_real(x);
+    return json_string(specials[isnan(x) ? 0 : x > 0 ? 1 : 2].name);
+}
+
 static json_t *number_to_json(const struct pst_meta *meta, const void *data,
                               int64_t i)
 {
@@ -208,7 +234,7 @@ static json_t *number_to_json(const struct pst_meta *meta, const void *data,
     case PST_KIND_FLOAT:
         break;
     }
-    return pstctl_json_real(pst_load_f64(meta->dtype, data, i));
+    return real_to_json(pst_load_f64(meta->dtype, data, i));
 }
 
 // NOLINTNEXTLINE(misc-no-recursion): PST_MAX_RANK deep at most
