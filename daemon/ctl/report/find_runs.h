@@ -5,6 +5,7 @@
  * One thread. */
 #include "daemon/common/config.h"
 #include "stages/base/arena.h"
+#include "stages/base/diag.h"
 #include "stages/base/vec.h"
 
 struct pstctl_run {
@@ -22,6 +23,9 @@ struct pstctl_run {
 struct pstctl_add_finding {
     struct pst_arena arena; /* owns all texts */
     struct PST_VEC(struct pstctl_run) runs;
+    /* Why the first of the folders that are left out cannot be read; PST_OK:
+     * none is left out. */
+    struct pst_diag refused;
 };
 
 /* Looks for a run in this folder and adds it; if it was found elsewhere

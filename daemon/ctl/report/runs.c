@@ -32,6 +32,25 @@ static bool is_checkpoint_part(const char *name)
            strcmp(name, "best") == 0;
 }
 
+/* Leaves out a folder with a pipe or a device in place of a file, so that one
+ * such file does not hide the other runs. The command fails at its end with the
+ * first reason, and prints further ones at once. */
+static enum pst_status search_files(struct pstctl_add_finding *f,
+                                    const char *dir, bool *ret,
+                                    struct pst_diag *diag)
+{
+    const enum pst_status status = pstctl_found_search(f, dir, ret, diag);
+
+    if (status == PST_OK || diag->error != PST_E_FILE_WRONG_KIND)
+        return status;
+    *ret = true;
+    if (f->refused.status == PST_OK)
+        f->refused = *diag;
+    else
+        pstctl_printf(stderr, "warning: %s\n", diag->text);
+    return PST_OK;
+}
+
 static enum pst_status search_folder(struct pstctl_add_finding *f,
                                      const char *dir, unsigned depth,
                                      struct pst_diag *diag)
@@ -45,7 +64,7 @@ static enum pst_status search_folder(struct pstctl_add_finding *f,
         /* not readable by this user, or removed meanwhile */
         return depth > 0 ? PST_OK
                          : pst_diag_errno(diag, errno, "cannot read %s", dir);
-    status = pstctl_found_search(f, dir, &found, diag);
+    status = search_files(f, dir, &found, diag);
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         struct pst_str path = {0};
@@ -210,17 +229,19 @@ static enum pst_status run_runs(const struct pstd_config *config,
     pst_arena_init(&found.arena, TAG);
     for (size_t i = 0; i < config->n_args && status == PST_OK; i++)
         status = search_folder(&found, config->args[i], 0, diag);
-    if (status == PST_OK && found.runs.n == 0)
+    if (status == PST_OK && found.runs.n == 0 && found.refused.status == PST_OK)
         status = pst_diag_set(diag, PST_E_HISTORY_NONE,
                               "there is no run in %s, or in a folder below it",
                               config->args[0]);
-    if (status == PST_OK) {
+    if (status == PST_OK && found.runs.n > 0) {
         find_columns(&found, &columns);
         if (config->json)
             status = print_json(&found, &columns, diag);
         else
             print_table(&found, &columns);
     }
+    if (status == PST_OK && found.refused.status != PST_OK)
+        status = pst_diag_pass(diag, &found.refused, "%s", found.refused.text);
     pstctl_found_fini(&found);
     return status;
 }

@@ -126,6 +126,12 @@ def refuse_planted_files(b):
     os.mkfifo(b.path("pipe/save/evaluations"))
     said = b.call("runs", "pipe", code=74)
     assert "evaluations" in said and "[file.wrong-kind]" in said, said
+    # The other runs are listed, and each of these folders is named.
+    said = b.call("runs", "exp", "pipe", "odd", code=74)
+    assert "[file.wrong-kind]" in said and "pipe/save" in said and \
+        "odd/log/steps.history" in said, said
+    for path in b.runs("exp")[0]:
+        assert path in said, (path, said)
 
 
 def main():
