@@ -44,6 +44,7 @@ static enum pst_status make_source(struct pst_data *d,
                                    struct pst_diag *diag)
 {
     ret->name = item->text;
+    ret->unread = item->weight == 0;
     ret->n = item->n;
     ret->shards = pst_arena_calloc(&d->arena, item->n, sizeof(*ret->shards));
     ret->supplies =
@@ -178,7 +179,9 @@ static enum pst_status compare(const struct pst_data *d, struct pst_diag *diag)
     enum pst_status status = PST_OK;
 
     for (unsigned s = 0; s < d->n_sources; s++)
-        for (size_t k = 0; k < d->sources[s].n && status == PST_OK; k++)
+        for (size_t k = 0;
+             k < d->sources[s].n && status == PST_OK && !d->sources[s].unread;
+             k++)
             status = compare_file(d, &d->sources[s], k, diag);
     return status;
 }
@@ -204,7 +207,7 @@ static enum pst_status check_pack(const struct pst_data *d,
 
     for (unsigned s = 0; s < d->n_sources && status == PST_OK; s++) {
         const struct pst_data_source *source = &d->sources[s];
-        bool found = false;
+        bool found = source->unread;
 
         for (size_t k = 0; k < source->n && status == PST_OK && !found; k++) {
             const struct pst_data_shard *shard = &source->shards[k];

@@ -74,6 +74,7 @@ struct pst_data_supply {
 
 struct pst_data_source {
     const char *name;
+    bool unread; /* its weight is 0: it may be empty */
     struct pst_data_shard *shards;
     size_t n;
     struct pst_data_supply *supplies; /* per column */

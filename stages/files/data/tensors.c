@@ -164,9 +164,9 @@ static enum pst_status compare_same(const struct pst_data_shard *shard,
     return status;
 }
 
-/* Counts the rows that a file has for an input. */
+/* Counts the rows that a file has for an input. unread: none may be there. */
 static enum pst_status count_rows(const struct pst_data_shard *shard,
-                                  const struct pst_data_column *in,
+                                  bool unread, const struct pst_data_column *in,
                                   const struct pst_safetensors_entry *entry,
                                   uint64_t *ret, struct pst_diag *diag)
 {
@@ -183,7 +183,7 @@ static enum pst_status count_rows(const struct pst_data_shard *shard,
                             "in another file",
                             shard->path, in->name);
     *ret = (uint64_t)entry->meta.size[PST_MAX(in->chunk, 0)];
-    if (*ret == 0 || in->rows == 0)
+    if ((*ret == 0 && !unread) || in->rows == 0)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: tensor '%s' has %" PRIu64
                             " rows, a microbatch has %" PRIu64,
@@ -204,8 +204,8 @@ static enum pst_status count_shard(struct pst_data *d,
     for (size_t i = 0; i < d->n; i++) {
         const struct pst_data_column *in = &d->inputs[i];
         struct pst_data_supply *supply = &source->supplies[i];
-        const enum pst_status status =
-            count_rows(shard, in, shard->entries[i], &rows, diag);
+        const enum pst_status status = count_rows(
+            shard, source->unread, in, shard->entries[i], &rows, diag);
 
         if (status != PST_OK)
             return status;

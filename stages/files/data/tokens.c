@@ -301,7 +301,7 @@ static enum pst_status count_samples(struct pst_data *d,
         source->supplies[i] =
             (struct pst_data_supply){there, supply->first, {0}};
     d->samples += there / d->seq_len;
-    if (there / d->seq_len == 0 || d->first->rows == 0)
+    if ((there / d->seq_len == 0 && !source->unread) || d->first->rows == 0)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "%s: %" PRIu64 " sequences of %" PRIu64
                             " tokens, a microbatch has %" PRIu64,

@@ -459,6 +459,42 @@ static void keeps_sources_apart(void **state)
     }
 }
 
+/* A source of weight 0 is never read, so it may be empty, and its tokens may
+ * lack what the others need. */
+static void ignores_sources_of_weight_0(void **state)
+{
+    static const char *const lists[][2] = {
+        {"a.bin:1,none.bin:0", "a.bin:1"},
+        {"none.bin:0,a.bin:1", "a.bin:1"},
+        {"a.bin:2,none.bin:0,b.bin:1", "a.bin:2,b.bin:1"},
+        {"none.safetensors:0,a.safetensors:1", "a.safetensors:1"},
+        {"a.safetensors:1,none.safetensors:0", "a.safetensors:1"}};
+    struct pst_data_place place;
+    struct pst_data *d;
+
+    (void)state;
+    write_tokens("a.bin", 0, 41);
+    write_tokens("b.bin", 100, 56);
+    write_tokens("none.bin", 0, 0);
+    write_rows("a.safetensors", 0, 8);
+    write_rows("none.safetensors", 0, 0);
+    for (unsigned t = 0; t < PST_COUNT(lists); t++)
+        for (unsigned shuffle = 0; shuffle < 2; shuffle++) {
+            assert_same(lists[t][0], lists[t][1], shuffle);
+            assert_ok(open_files(lists[t][0], ROWS, shuffle, &d), &diag);
+            assert_true(pst_data_place(d, 7, &place));
+            assert_ok(pst_data_begin(d, 7, &place, &diag), &diag);
+            pst_data_close(d);
+        }
+    assert_int_equal(open_files("a.bin:1,none.bin:1", ROWS, false, &d),
+                     PST_ERR_SHAPE);
+    assert_int_equal(
+        open_files("a.safetensors:1,none.safetensors:1", ROWS, false, &d),
+        PST_ERR_SHAPE);
+    assert_int_equal(open_files("a.bin:1,gone.bin:0", ROWS, false, &d),
+                     PST_ERR_IO);
+}
+
 /* --- what is refused ------------------------------------------------------ */
 
 static void refuses_lists(void **state)
@@ -637,6 +673,7 @@ int main(void)
         cmocka_unit_test(continues_each_source),
         cmocka_unit_test(continues_moved_files),
         cmocka_unit_test(keeps_sources_apart),
+        cmocka_unit_test(ignores_sources_of_weight_0),
         cmocka_unit_test(refuses_lists),
         cmocka_unit_test(reads_odd_names),
         cmocka_unit_test(refuses_tensors_that_differ),
