@@ -176,12 +176,16 @@ def returned(model, y):
     export then uses their names for the operands, whose gradients pass."""
     z = torch.complex(y, model.shift.expand_as(y))
     wide = model.shift.expand(4, 6)
+    left, right = y * 2, y + model.shift
     with torch.no_grad():
         size = y.flatten(-1).abs().mean() + F.dropout(y, 0.5, False).sum()
         size = size + F.dropout(model.shift, 0).sum() + z.flatten(1).abs().sum()
         made, rows = torch.broadcast_tensors(model.shift, wide)
         size = size + (made + rows).mean()
-    return (y + model.shift + z.real + z.imag + wide) * size + made * y
+        size = size + torch.native_dropout(left, 0.5, False)[0].sum()
+        size = size + torch.native_dropout(right, 0, True)[0].abs().sum()
+    return (y + model.shift + z.real + z.imag + wide) * size + made * y + \
+        left * right
 
 
 # --- fake quantisation --------------------------------------------------------

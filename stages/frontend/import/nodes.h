@@ -83,9 +83,9 @@ enum pst_status pst_import_set_grad(
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
 /* Under no_grad: defines those results of an operator that are its operands
- * themselves in PyTorch (flatten() of one dimension, a dropout that is off,
- * broadcast_tensors() of a tensor with that shape) as these operands, and
- * removes their names. *ret_all: no result is left. */
+ * themselves in PyTorch (flatten() of one dimension, a dropout or
+ * native_dropout that is off, broadcast_tensors() of a tensor with that shape)
+ * as these operands, and removes their names. *ret_all: no result is left. */
 enum pst_status pst_import_operands(struct pst_import *import,
                                     struct pst_scope *scope,
                                     const struct pst_doc_node *node,

@@ -241,7 +241,10 @@ static struct pst_value *find_operand(struct pst_import *import,
         return joins_nothing(node, v->meta.rank - (target->pairs ? 1 : 0))
                    ? v
                    : NULL;
-    return target->op == &pst_op_dropout && drops_nothing(node) ? v : NULL;
+    /* native_dropout also makes a mask, result 1. */
+    if (target->op == &pst_op_dropout || target->op == &pst_op_native_dropout)
+        return i == 0 && drops_nothing(node) ? v : NULL;
+    return NULL;
 }
 
 /* PyTorch's tracer gives an operand the name of the newest result that is the
