@@ -84,6 +84,18 @@ def _resolve(array, name, in_place):
     return array
 
 
+def _refuse_mask(array, name):
+    """Refuses a masked array of NumPy: neither DLPack nor the buffer protocol
+    has its mask, so masked elements would be numbers like all others."""
+    for kind in type(array).__mro__:
+        if kind.__name__ == "MaskedArray" and \
+                kind.__module__.partition(".")[0] == "numpy":
+            raise Error(-5, "library.tensor", f"the array for '{name}' is a "
+                        "masked array of NumPy, whose mask would be ignored",
+                        "Give its filled(VALUE), or its data if the mask does "
+                        "not matter.")
+
+
 class _Array:
     """A DLTensor of a caller's array; close() releases the array. info: name
     and shape that are wanted; without a shape, any is right. readonly: None, or
@@ -96,6 +108,7 @@ class _Array:
         if array is None:
             self.pointer = None
             return
+        _refuse_mask(array, info.name)
         array = _resolve(array, info.name, writes or shares)
         if isinstance(array, Tensor):
             self.readonly = "is read-only" if array.readonly else None

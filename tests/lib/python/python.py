@@ -539,6 +539,63 @@ def lazy_bits(penstock, session):
         assert right == array.array("f", [3] * n)
 
 
+class MaskedArray:
+    """Stands in for a masked array of NumPy, which this test does not need."""
+    __module__ = "numpy.ma"
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __buffer__(self, flags):
+        return memoryview(self.memory)
+
+    def __dlpack__(self, **options):
+        return self.memory.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+class OwnMask(MaskedArray):
+    """A class of a user's, derived from it."""
+
+
+def masks(penstock, session, given):
+    """Masked arrays are refused by name wherever arrays are given."""
+    right = penstock.Tensor("float32", session._named("weight").shape)
+    whole, name = [*given.values()], session.inputs[0].name
+    with penstock.Program({
+            "tensors": {"a": {}}, "args": ["a"], "returns": [],
+            "ops": [{"op": "aten.zero_", "args": ["%a"]}]}) as program:
+        for kind in MaskedArray, OwnMask:
+            odd = kind(right)
+            for call, words, options, array_name in (
+                    (session.train_step, [odd, *whole[1:]], {}, name),
+                    (session.forward, [odd, *whole[1:]], {}, name),
+                    (session.set, ["weight", odd], {}, "weight"),
+                    (session.get, ["weight"], {"out": odd}, "weight"),
+                    (program.call, [{"a": odd}], {}, "a"),
+                    (program.call, [{"a": right}], {"storages": {"a": odd}},
+                     "a")):
+                error = fails(penstock.Error, call, *words, **options)
+                assert error.id == "library.tensor" and error.remedy, error
+                assert f"'{array_name}' is a masked array of NumPy" in \
+                    error.text, error.text
+
+
+def masks_of_numpy(penstock):
+    """NumPy's own class is found, too."""
+    try:
+        import numpy
+    except ImportError:
+        return
+    with penstock.Program({"tensors": {"a": {}}, "args": ["a"], "ops": [
+            {"op": "aten.zero_", "args": ["%a"]}], "returns": []}) as program:
+        error = fails(penstock.Error, program.call, {
+            "a": numpy.ma.masked_array(numpy.ones(2, "f"), [True, False])})
+        assert "'a' is a masked array of NumPy" in error.text, error.text
+
+
 def refusals(penstock, path, model, session, given):
     given = list(given.values())
     fails(TypeError, session.train_step, *given[:3])
@@ -625,6 +682,7 @@ def main():
         two_folders(penstock, path, given, folder)
         nul(penstock, session, path, folder)
         lazy_bits(penstock, session)
+        masks(penstock, session, given)
         refusals(penstock, path, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)
@@ -635,6 +693,7 @@ def main():
     assert fails(penstock.Error, penstock.Model,
                  "/nowhere.pt2").remedy
     assert "numpy" not in sys.modules and "torch" not in sys.modules
+    masks_of_numpy(penstock)
 
 
 main()
