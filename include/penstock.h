@@ -63,7 +63,9 @@
  * descriptions of a model at the same time. Different sessions may be used at
  * the same time, except those on MPI communicators: their calls marked
  * COLLECTIVE call MPI, in the calling thread. An object must not be released
- * while another thread uses it.
+ * while another thread uses it. A process that was forked from that of a
+ * session can only free the session, which then changes nothing but memory of
+ * that process (else library.forked).
  *
  * COLLECTIVE: all ranks of the session's communicator call the function, in the
  * same order. If it fails on one rank, also because of an argument that is

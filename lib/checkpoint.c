@@ -14,7 +14,6 @@
 
 void pstl_checkpoint_fini(penstock_session *s)
 {
-    pstl_claim_release(s);
     pstl_folders_fini(&s->folders);
     pstl_folders_fini(&s->seconds);
 }

@@ -2,6 +2,7 @@
 /* Errors, structs of the caller, and the flags of objects. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/guest.h"
 #include "stages/base/host/log.h"
@@ -163,6 +164,17 @@ void pstl_release(atomic_flag *busy)
     atomic_flag_clear_explicit(busy, memory_order_release);
 }
 
+enum pst_status pstl_session_check_process(const penstock_session *session,
+                                           struct pst_diag *diag)
+{
+    if (session->process == getpid())
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_LIBRARY_FORKED,
+                        "the session belongs to process %lld, and process %lld "
+                        "was forked from it",
+                        (long long)session->process, (long long)getpid());
+}
+
 enum pst_status pstl_session_acquire(penstock_session *session,
                                      struct pst_diag *diag)
 {
@@ -172,6 +184,9 @@ enum pst_status pstl_session_acquire(penstock_session *session,
     if (session == NULL)
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the session is NULL");
+    status = pstl_session_check_process(session, diag);
+    if (status != PST_OK)
+        return status;
     status = pstl_acquire(&session->busy, "session", diag);
     if (status == PST_OK && !session->failed) {
         atomic_store(&session->copies.read, 0);

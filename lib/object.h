@@ -16,6 +16,7 @@
 #include "stages/split/bind/bind.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 /* Receiver of notes and warnings; fn NULL: they are dropped. */
 struct pstl_messages {
@@ -71,6 +72,7 @@ struct pstl_copies {
 
 struct penstock_session {
     atomic_flag busy;
+    pid_t process; /* made the session; a child of fork() may only free it */
     penstock_model *model;
     struct pstd_config config;
     struct pstl_messages messages;
@@ -154,6 +156,9 @@ void pstl_words_of_options(const char *text, char *ret, size_t size);
 enum pst_status pstl_acquire(atomic_flag *busy, const char *what,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pstl_release(atomic_flag *busy);
+/* PST_E_LIBRARY_FORKED: another process has made the session. */
+enum pst_status pstl_session_check_process(
+    const penstock_session *session, struct pst_diag *diag) PST_MUST_CHECK;
 /* Acquires a session. PST_ERR_PEER: it failed before, and can only be freed. */
 enum pst_status pstl_session_acquire(penstock_session *session,
                                      struct pst_diag *diag) PST_MUST_CHECK;

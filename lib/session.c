@@ -3,11 +3,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/common/model/doubts.h"
 #include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
 #include "lib/guest.h"
+#include "lib/saves/claim.h"
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 #include "stages/ops/devices.h"
@@ -378,17 +380,10 @@ static enum pst_status make_parts(struct penstock_session *s,
                                pstl_session_describe_step(s, diag), diag);
 }
 
-static void free_session(struct penstock_session *s)
+/* Frees the parts of a session that are nothing but memory. */
+static void free_memory(struct penstock_session *s)
 {
-    /* After a failed step, the thread of a rank that does not return from it
-     * may still read all of this: it is not freed. */
-    if (pst_engine_is_stuck(s->engine))
-        return;
     pstl_checkpoint_fini(s);
-    pstl_forward_free(s->forward);
-    pst_engine_free(s->engine);
-    if (s->transport != NULL)
-        s->transport->ops->close(s->transport);
     if (s->changed == NULL)
         pst_batch_fini(&s->batch);
     pstl_changed_free(s->changed);
@@ -397,6 +392,29 @@ static void free_session(struct penstock_session *s)
     pstd_config_fini(&s->config);
     atomic_store(&s->model->has_session, false);
     pst_free(s);
+}
+
+static void free_session(struct penstock_session *s)
+{
+    /* After a failed step, the thread of a rank that does not return from it
+     * may still read all of this: it is not freed. */
+    if (pst_engine_is_stuck(s->engine))
+        return;
+    pstl_claim_release(s);
+    pstl_forward_free(s->forward);
+    pst_engine_free(s->engine);
+    if (s->transport != NULL)
+        s->transport->ops->close(s->transport);
+    free_memory(s);
+}
+
+/* Frees a session in a process that was forked from that of the session. Its
+ * folder, GPU and communicator are those of the other process, and so are the
+ * threads that engines would wait for: engines and the transport stay. */
+static void free_forked(struct penstock_session *s)
+{
+    pstl_claim_abandon(s);
+    free_memory(s);
 }
 
 /* Marks the model as used by a session; fails if it is used already. */
@@ -435,6 +453,7 @@ int penstock_session_new(penstock_model *model,
         return pstl_return(pst_diag_nomem(&diag, sizeof(*s)), &diag, error);
     }
     atomic_flag_clear(&s->busy);
+    s->process = getpid();
     s->model = model;
     s->messages = (struct pstl_messages){c.message, c.message_ctx};
     pstl_receive_log(&s->messages);
@@ -472,6 +491,10 @@ void penstock_session_free(penstock_session *session)
 
     if (session == NULL)
         return;
+    if (session->process != getpid()) {
+        free_forked(session);
+        return;
+    }
     pstl_thread_keep(session);
     caller = session->caller;
     free_session(session);
@@ -535,6 +558,8 @@ int penstock_session_copies(penstock_session *session,
     if (status == PST_OK && session == NULL)
         status =
             pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "the session is NULL");
+    if (status == PST_OK)
+        status = pstl_session_check_process(session, &diag);
     if (status == PST_OK)
         status = pstl_acquire(&session->busy, "session", &diag);
     if (status != PST_OK)

@@ -19,6 +19,13 @@ void pstl_claim_release(penstock_session *s)
     s->folder = NULL;
 }
 
+void pstl_claim_abandon(penstock_session *s)
+{
+    pst_checkpoint_abandon(s->owner);
+    s->owner = NULL;
+    pstl_claim_release(s);
+}
+
 /* Takes ownership of the folder for this session. Rank 0. */
 static enum pst_status claim_folder(penstock_session *s, const char *folder,
                                     struct pst_diag *diag)

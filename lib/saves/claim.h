@@ -15,5 +15,7 @@ enum pst_status pstl_claim_ensure(penstock_session *session, const char *folder,
 void pstl_claim_record(penstock_session *session, const char *folder);
 /* Gives up the folder, if there is one. */
 void pstl_claim_release(penstock_session *session);
+/* Frees what is known of it, in a process that was forked from the owner. */
+void pstl_claim_abandon(penstock_session *session);
 
 #endif

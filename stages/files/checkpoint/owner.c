@@ -370,6 +370,17 @@ enum pst_status pst_checkpoint_record_replaced(struct pst_checkpoint_owner *o,
     return pst_owner_record_write(o->dir, &o->record, diag);
 }
 
+/* The lock is of the open file, which the owner still has. */
+void pst_checkpoint_abandon(struct pst_checkpoint_owner *o)
+{
+    if (!o)
+        return;
+    if (o->fd >= 0)
+        (void)close(o->fd);
+    pst_free(o->dir);
+    pst_free(o);
+}
+
 void pst_checkpoint_release(struct pst_checkpoint_owner *o)
 {
     if (!o)
@@ -380,10 +391,7 @@ void pst_checkpoint_release(struct pst_checkpoint_owner *o)
         if (pst_owner_record_write(o->dir, &o->record, NULL) != PST_OK)
             errno = 0;
     }
-    if (o->fd >= 0)
-        (void)close(o->fd);
-    pst_free(o->dir);
-    pst_free(o);
+    pst_checkpoint_abandon(o);
 }
 
 enum pst_status pst_checkpoint_read_run(const char *dir,

@@ -79,6 +79,9 @@ enum pst_status pst_checkpoint_record_replaced(
     struct pst_diag *diag) PST_MUST_CHECK;
 /* Releases the folder; owner may be NULL. */
 void pst_checkpoint_release(struct pst_checkpoint_owner *owner);
+/* In a process that was forked from the owner: frees the memory, and leaves the
+ * folder to the owner. owner may be NULL. */
+void pst_checkpoint_abandon(struct pst_checkpoint_owner *owner);
 
 /* Takes only the lock, for commands that change a folder while no run uses it:
  * PST_ERR_BUSY if a run does. The caller closes the descriptor; -1: the file
