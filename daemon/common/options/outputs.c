@@ -124,20 +124,11 @@ static enum pst_status check_inputs(const struct output *out, const char *text,
     return status;
 }
 
-/* Refuses an output that is a file of one of the sets. */
-static enum pst_status check_sets(const struct output *out, const char *text,
-                                  struct pst_diag *diag)
+/* A pstd_set_fn that refuses an output that is a file of the set. */
+static enum pst_status check_set(void *ctx, const struct pstd_set *set,
+                                 struct pst_diag *diag)
 {
-    struct pst_arena arena;
-    struct pstd_sets sets;
-    enum pst_status status;
-
-    pst_arena_init(&arena, PST_TAG_DAEMON);
-    status = pstd_sets_read("--eval-data", text, &arena, &sets, diag);
-    for (unsigned i = 0; status == PST_OK && i < sets.n; i++)
-        status = check_data(out, sets.at[i].files, diag);
-    pst_arena_fini(&arena);
-    return status;
+    return check_data(ctx, set->files, diag);
 }
 
 /* Refuses an output that is one of the files that an option names. */
@@ -146,6 +137,7 @@ static enum pst_status check_option(const struct output *out,
                                     const struct pstd_option *row,
                                     struct pst_diag *diag)
 {
+    struct output mine = *out; /* the context of check_set is not const */
     const char *text;
 
     if (row->type != PSTD_PATH && row->type != PSTD_PATHS &&
@@ -160,7 +152,7 @@ static enum pst_status check_option(const struct output *out,
     if (row->type == PSTD_PATHS)
         return check_inputs(out, text, diag);
     if (row->type == PSTD_SETS)
-        return check_sets(out, text, diag);
+        return pstd_sets_each("--eval-data", text, check_set, &mine, diag);
     if (row->type == PSTD_PATH)
         return check_tensors(out, text, diag);
     if (pst_has_prefix(text, "csv:") || pst_has_prefix(text, "file:"))

@@ -78,6 +78,22 @@ enum pst_status pstd_sets_read(const char *who, const char *text,
     return status;
 }
 
+enum pst_status pstd_sets_each(const char *who, const char *text,
+                               pstd_set_fn take, void *ctx,
+                               struct pst_diag *diag)
+{
+    struct pst_arena arena;
+    struct pstd_sets sets;
+    enum pst_status status;
+
+    pst_arena_init(&arena, PST_TAG_DAEMON);
+    status = pstd_sets_read(who, text, &arena, &sets, diag);
+    for (unsigned i = 0; status == PST_OK && i < sets.n; i++)
+        status = take(ctx, &sets.at[i], diag);
+    pst_arena_fini(&arena);
+    return status;
+}
+
 static enum pst_status print_sets(const struct pstd_sets *sets,
                                   struct pst_arena *arena, const char **ret,
                                   struct pst_diag *diag)

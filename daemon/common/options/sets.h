@@ -33,6 +33,14 @@ struct pstd_sets {
 enum pst_status pstd_sets_read(const char *who, const char *text,
                                struct pst_arena *arena, struct pstd_sets *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Takes one of several sets. An error ends the walk. */
+typedef enum pst_status (*pstd_set_fn)(void *ctx, const struct pstd_set *set,
+                                       struct pst_diag *diag);
+/* Reads the value of the option and calls take(ctx, set, diag) for each set,
+ * which is valid during the call. */
+enum pst_status pstd_sets_each(const char *who, const char *text,
+                               pstd_set_fn take, void *ctx,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Reads `more` after `before` (NULL: nothing), and sets *ret to the value that
  * joins them, in the arena. Without names, `more` replaces `before`. */
 enum pst_status pstd_sets_join(const char *who, const char *before,

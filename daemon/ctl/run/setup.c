@@ -228,25 +228,16 @@ static enum pst_status check_values(struct pstctl_setup *s,
     return status;
 }
 
-static enum pst_status check_sets(struct pstctl_setup *s, const char *text,
-                                  struct pst_diag *diag)
+/* A pstd_set_fn. */
+static enum pst_status check_set(void *ctx, const struct pstd_set *set,
+                                 struct pst_diag *diag)
 {
-    struct pst_arena arena;
-    struct pstd_sets sets;
-    enum pst_status status;
+    struct pstctl_setup *s = ctx;
+    char what[16 + PSTD_SET_NAME];
 
-    pst_arena_init(&arena, PST_TAG_CLIENT);
-    status = pstd_sets_read("--eval-data", text, &arena, &sets, diag);
-    for (unsigned i = 0; status == PST_OK && i < sets.n; i++) {
-        char what[16 + PSTD_SET_NAME];
-
-        (void)snprintf(what, sizeof(what), "--eval-data%s%s",
-                       sets.at[i].name[0] != '\0' ? " " : "", sets.at[i].name);
-        status =
-            pstd_inputs_check_data(&s->inputs, what, sets.at[i].files, diag);
-    }
-    pst_arena_fini(&arena);
-    return status;
+    (void)snprintf(what, sizeof(what), "--eval-data%s%s",
+                   set->name[0] != '\0' ? " " : "", set->name);
+    return pstd_inputs_check_data(&s->inputs, what, set->files, diag);
 }
 
 /* Checks the data of the job's run. Those of a job that stays are its runs',
@@ -263,7 +254,8 @@ static enum pst_status check_data(struct pstctl_setup *s,
         status =
             pstd_inputs_check_data(&s->inputs, "--data", config->data, diag);
     if (status == PST_OK && config->eval_data != NULL)
-        status = check_sets(s, config->eval_data, diag);
+        status = pstd_sets_each("--eval-data", config->eval_data, check_set, s,
+                                diag);
     if (status == PST_OK && config->eval_model != NULL)
         status = pstd_inputs_check_data(&s->inputs, "--eval-model",
                                         config->eval_model, diag);

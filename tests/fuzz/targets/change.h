@@ -12,6 +12,16 @@
 
 #include "tests/fuzz/mutate.h"
 
+/* Returns a little-endian number of at most 4 bytes. */
+static inline uint32_t fuzz_get(const uint8_t *at, unsigned bytes)
+{
+    uint32_t ret = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        ret |= (uint32_t)at[i] << (8 * i);
+    return ret;
+}
+
 struct fuzz_chance {
     struct mutator random;
     /* Changes any bytes, of at most `most`; returns the new size. */

@@ -60,15 +60,6 @@ struct archive {
     size_t n;
 };
 
-static size_t get(const uint8_t *at, unsigned bytes)
-{
-    size_t ret = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        ret |= (size_t)at[i] << (8 * i);
-    return ret;
-}
-
 static void put(uint8_t *at, size_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
@@ -83,17 +74,17 @@ static bool read_entry(const uint8_t *data, size_t size, size_t *at,
     size_t local, begin;
 
     if (*at > size || size - *at < CENTRAL || memcmp(h, "PK\1\2", 4) != 0 ||
-        get(h + 10, 2) != 0)
+        fuzz_get(h + 10, 2) != 0)
         return false;
-    ret->name_size = get(h + 28, 2);
-    ret->size = get(h + 20, 4);
-    local = get(h + 42, 4);
-    *at += CENTRAL + ret->name_size + get(h + 30, 2) + get(h + 32, 2);
+    ret->name_size = fuzz_get(h + 28, 2);
+    ret->size = fuzz_get(h + 20, 4);
+    local = fuzz_get(h + 42, 4);
+    *at += CENTRAL + ret->name_size + fuzz_get(h + 30, 2) + fuzz_get(h + 32, 2);
     if (*at > size || ret->name_size > MAX_NAME || local > size - CENTRAL)
         return false;
     ret->name = h + CENTRAL;
-    begin =
-        local + LOCAL + get(data + local + 26, 2) + get(data + local + 28, 2);
+    begin = local + LOCAL + fuzz_get(data + local + 26, 2) +
+            fuzz_get(data + local + 28, 2);
     if (begin > size || ret->size > size - begin)
         return false;
     ret->data = data + begin;
@@ -107,8 +98,8 @@ static bool read_archive(const uint8_t *data, size_t size, struct archive *ret)
     ret->n = 0;
     if (size < CENTRAL + END || memcmp(data + size - END, "PK\5\6", 4) != 0)
         return false;
-    n = get(data + size - END + 10, 2);
-    at = get(data + size - END + 16, 4);
+    n = fuzz_get(data + size - END + 10, 2);
+    at = fuzz_get(data + size - END + 16, 4);
     if (n > MAX_ENTRIES)
         return false;
     for (size_t i = 0; i < n; i++)

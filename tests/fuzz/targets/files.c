@@ -48,15 +48,6 @@ bool fuzz_zip(const uint8_t *data, size_t size)
 
 /* --- a whole model ------------------------------------------------------- */
 
-static uint32_t get(const uint8_t *at, unsigned bytes)
-{
-    uint32_t ret = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        ret |= (uint32_t)at[i] << (8 * i);
-    return ret;
-}
-
 static void put32(uint8_t *at, uint32_t value)
 {
     for (unsigned i = 0; i < 4; i++)
@@ -92,19 +83,19 @@ static void fix_checksums(uint8_t *data, size_t size)
 
         if (data[at] != 'P' ||
             memcmp(data + at, central, sizeof(central)) != 0 ||
-            get(data + at + 10, 2) != 0)
+            fuzz_get(data + at + 10, 2) != 0)
             continue;
-        bytes = get(data + at + 20, 4);
-        header = get(data + at + 42, 4);
+        bytes = fuzz_get(data + at + 20, 4);
+        header = fuzz_get(data + at + 42, 4);
         if (header > size - 46 || bytes > size)
             continue;
-        begin = header + 30 + get(data + header + 26, 2) +
-                get(data + header + 28, 2);
+        begin = header + 30 + fuzz_get(data + header + 26, 2) +
+                fuzz_get(data + header + 28, 2);
         if (begin > size || bytes > size - begin)
             continue;
         crc = checksum(data + begin, bytes);
         put32(data + at + 16, crc);
-        if ((get(data + header + 6, 2) & 8) == 0)
+        if ((fuzz_get(data + header + 6, 2) & 8) == 0)
             put32(data + header + 14, crc);
         else if (bytes + begin <= size - 16 &&
                  memcmp(data + begin + bytes, "PK\7\10", 4) == 0)
