@@ -78,57 +78,36 @@ PST_DEVICE float pst_exp2(float x)
 #define PST_PACK(type) ret = (uint32_t)bits(low) | (uint32_t)bits(high) << 16
 #endif
 
-/* Elements of 16 bits. mma: d += a b. pack: rounds two numbers to one word. */
-struct pst_mma_bf16 {
-    PST_DEVICE float number(uint16_t x)
-    {
-        return pst_from_bf16(x);
-    }
+/* Elements of 16 bits, pst_mma_bf16 and pst_mma_f16. mma: d += a b. pack:
+ * rounds two numbers to one word. */
+#define PST_MMA_TYPE(name)                                                     \
+    struct pst_mma_##name {                                                    \
+        PST_DEVICE float number(uint16_t x)                                    \
+        {                                                                      \
+            return pst_from_##name(x);                                         \
+        }                                                                      \
+                                                                               \
+        PST_DEVICE uint16_t bits(float x)                                      \
+        {                                                                      \
+            return pst_to_##name(x);                                           \
+        }                                                                      \
+                                                                               \
+        PST_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4],             \
+                            uint32_t b0, uint32_t b1)                          \
+        {                                                                      \
+            PST_MMA(#name);                                                    \
+        }                                                                      \
+                                                                               \
+        PST_DEVICE uint32_t pack(float low, float high)                        \
+        {                                                                      \
+            uint32_t ret;                                                      \
+                                                                               \
+            PST_PACK(#name);                                                   \
+            return ret;                                                        \
+        }                                                                      \
+    };
 
-    PST_DEVICE uint16_t bits(float x)
-    {
-        return pst_to_bf16(x);
-    }
-
-    PST_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                        uint32_t b1)
-    {
-        PST_MMA("bf16");
-    }
-
-    PST_DEVICE uint32_t pack(float low, float high)
-    {
-        uint32_t ret;
-
-        PST_PACK("bf16");
-        return ret;
-    }
-};
-
-struct pst_mma_f16 {
-    PST_DEVICE float number(uint16_t x)
-    {
-        return pst_from_f16(x);
-    }
-
-    PST_DEVICE uint16_t bits(float x)
-    {
-        return pst_to_f16(x);
-    }
-
-    PST_DEVICE void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                        uint32_t b1)
-    {
-        PST_MMA("f16");
-    }
-
-    PST_DEVICE uint32_t pack(float low, float high)
-    {
-        uint32_t ret;
-
-        PST_PACK("f16");
-        return ret;
-    }
-};
+PST_MMA_TYPE(bf16)
+PST_MMA_TYPE(f16)
 
 #endif
