@@ -9,7 +9,7 @@
 
 #define MIB (1024.0 * 1024.0)
 
-static void add_time(uint64_t time_us, struct pst_str *out)
+void pstctl_time(uint64_t time_us, struct pst_str *out)
 {
     const time_t seconds = (time_t)(time_us / 1000000);
     struct tm tm;
@@ -22,7 +22,7 @@ static void add_time(uint64_t time_us, struct pst_str *out)
 
 void pstctl_event_line(const pstctl_event *event, struct pst_str *out)
 {
-    add_time(event->time_us, out);
+    pstctl_time(event->time_us, out);
     pst_str_add(out, " ");
     pst_str_add_logfmt(out, event->name);
     for (size_t i = 0; i < event->n_fields; i++) {
@@ -50,7 +50,7 @@ json_t *pstctl_event_json(const pstctl_event *event)
     struct pst_str time = {0};
     json_t *o;
 
-    add_time(event->time_us, &time);
+    pstctl_time(event->time_us, &time);
     o = json_pack("{s:I s:s s:s s:s}", "seq", (json_int_t)event->seq, "ts",
                   pst_str_text(&time), "level", event->level, "event",
                   event->name);

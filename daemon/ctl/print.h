@@ -7,6 +7,8 @@
 #include "daemon/ctl/out.h"
 
 /* Formats an event: "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
+/* Appends a time in microseconds since 1970 UTC, with milliseconds. */
+void pstctl_time(uint64_t time_us, struct pst_str *out);
 void pstctl_event_line(const pstctl_event *event, struct pst_str *out);
 json_t *pstctl_event_json(const pstctl_event *event);
 

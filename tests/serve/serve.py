@@ -56,14 +56,19 @@ class Job:
 
     all = []
 
-    def __init__(self, bench, plan, transport, name, *words, **env):
+    def __init__(self, bench, plan, transport, name, *words, logs=True, **env):
         self.bench, self.name = bench, name
         self.process = bench.begin(
             "serve", plan, "-n", "2", "-m", "2", "--threads", "1",
-            "--transport", transport, "--job", name, "--log-dir", name, *words,
-            **env)
+            "--transport", transport, "--job", name,
+            *(["--log-dir", name] if logs else []), *words, **env)
         self.all.append(self.process)
-        bench.await_event(name, "serve_begin", "rank-0")
+        if logs:
+            bench.await_event(name, "serve_begin", "rank-0")
+        else:
+            while ": serving," not in bench.call("status", "--job", name,
+                                                 code=None):
+                time.sleep(.05)
         self.path = bench.path("penstock", name, "rank0.sock")
 
     def ask(self, timeout=PATIENCE):
@@ -625,6 +630,7 @@ def killed(bench, model, transport, times, strict):
             time.sleep(.01)
         model.check(answer, 0, 4)
         back.append(time.monotonic() - begin)
+        check_restarts(job, i + 1)
     job.stop()
     ends = bench.events("killed", "job_restart")
     assert len(ends) == times, ends
@@ -636,11 +642,48 @@ def killed(bench, model, transport, times, strict):
         assert max(back) <= BACK_S, back
 
 
+def check_restarts(job, times):
+    """Checks that `status` tells of restarts, when the last one was, and why."""
+    end = job.status()["last_exit"]
+    assert end["restarts"] + 1 == times and end["cause"] == "signal", end
+    when = time.strftime("%Y-%m-%dT%H:%M:%S",
+                         time.gmtime(end["time_us"] // 10 ** 6))
+    said = job.bench.call("status", "--job", job.name)
+    line, = (x for x in said.splitlines() if x.startswith("started again"))
+    assert f" {times} time" in line and f"last end at {when}" in line, line
+    assert "cause signal" in line and " step " not in line, line
+
+
+def find_rank(job):
+    """Returns the process of a rank of a job without a log."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if words[0].endswith(b"penstockd") and job.encode() in words:
+            return int(pid)
+    raise AssertionError(f"no rank of {job}")
+
+
+def unlogged(bench, model, transport):
+    """Kills a rank of a job without a folder for logs or checkpoints."""
+    job = Job(bench, model.plan, transport, "unlogged", logs=False)
+    os.kill(find_rank("unlogged"), signal.SIGKILL)
+    while bench_ask(bench, job) != 0:
+        time.sleep(.01)
+    check_restarts(job, 1)
+    job.stop()
+    print("unlogged: its restart is known")
+
+
 def bench_ask(bench, job):
     """Checks that `ask` succeeds or reports an error that says to retry."""
     said = bench.begin("ask", "x.csv", "--job", job.name)
     said.communicate(timeout=PATIENCE)
     assert said.returncode in (0, 75), said.returncode
+    return said.returncode
 
 
 def main():
@@ -691,6 +734,7 @@ def main():
                 bench, model, transport, args.seed, long or 3),
             "full": lambda: full(bench, model, transport),
             "drain": lambda: check_drain(bench, model, transport),
+            "unlogged": lambda: unlogged(bench, model, transport),
             "killed": lambda: killed(bench, model, transport,
                                      10 if args.full else 3, args.full),
         }

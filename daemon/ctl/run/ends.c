@@ -246,16 +246,29 @@ static json_t *to_json(const struct pstctl_record *r,
         pstctl_json_text(e->undone), "replaced", (int)e->replaced);
 }
 
-void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
+/* Writes last_exit.json. text NULL: there was no memory for it. */
+static void write_record(const struct pstctl_record *r, const char *text)
 {
     struct pst_str path = {0};
     struct pst_diag diag;
-    json_t *json;
-    char *text;
     enum pst_status status;
 
-    if (r->dir == NULL)
-        return;
+    pst_str_addf(&path, "%s/last_exit.json", r->dir);
+    status = text == NULL || path.failed
+                 ? pst_diag_nomem(&diag, path.len)
+                 : pst_file_replace(path.text, text, strlen(text), &diag);
+    if (status != PST_OK)
+        pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
+                      pst_error_tag(diag.error));
+    pst_str_fini(&path);
+}
+
+void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
+{
+    struct pst_diag diag;
+    json_t *json;
+    char *text;
+
     /* The folder of checkpoints belongs to another, running job: only the end
      * of that job is recorded there. */
     if (!r->has_log && e->error == PST_E_CHECKPOINT_IN_USE)
@@ -268,17 +281,12 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
         (r->owner == NULL || pstctl_is_owner(r->owner)) &&
         pst_file_replace(r->beside, text, strlen(text), &diag) != PST_OK)
         errno = 0;
-    log_end(r, e);
-    pst_str_addf(&path, "%s/last_exit.json", r->dir);
-    status = text == NULL || path.failed
-                 ? pst_diag_nomem(&diag, sizeof(*e))
-                 : pst_file_replace(path.text, text, strlen(text), &diag);
-    if (status != PST_OK)
-        pstctl_printf(stderr, "penstock: %s%s\n", diag.text,
-                      pst_error_tag(diag.error));
+    if (r->dir != NULL) {
+        log_end(r, e);
+        write_record(r, text);
+    }
     json_decref(json);
     free(text); /* allocated by jansson: free(), not pst_free() */
-    pst_str_fini(&path);
 }
 
 void pstctl_record_close(struct pstctl_record *r)

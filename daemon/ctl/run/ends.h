@@ -71,7 +71,7 @@ void pstctl_end_explain(const struct pstctl_launch *launch, bool oom,
                         struct pst_diag *diag);
 
 struct pstctl_record {
-    char *dir;    /* NULL: nothing is written */
+    char *dir;    /* NULL: nothing but `beside` is written */
     bool has_log; /* true: dir is --log-dir; false: dir is --checkpoint */
     const char *job;
     const char *beside; /* file beside the socket, written if the job is

@@ -166,20 +166,26 @@ static long long get_number(const json_t *end, const char *key)
     return (long long)json_integer_value(json_object_get(end, key));
 }
 
-/* Appends the end of a job, "rank 1 (stages 2-3), cause signal: ...", and its
- * newest checkpoint. */
-static void add_end(const json_t *end, struct pst_str *out)
+/* Appends the end of a job, "at 2026-01-31T12:00:00.000Z: rank 1 (stages 2-3),
+ * cause signal: ...", and its newest checkpoint. serves: it has no steps. */
+static void add_end(const json_t *end, bool serves, struct pst_str *out)
 {
     const long long checkpoint = get_number(end, "checkpoint_step");
 
+    pst_str_add(out, "at ");
+    pstctl_time((uint64_t)get_number(end, "time_us"), out);
+    pst_str_add(out, ": ");
     if (get_number(end, "rank") >= 0)
         pst_str_addf(out, "rank %lld (stages %s), ", get_number(end, "rank"),
                      *get_text(end, "stages") ? get_text(end, "stages") : "?");
     pst_str_addf(out, "cause %s", get_text(end, "cause"));
     if (*get_text(end, "text") != '\0')
         pst_str_addf(out, ": %s", get_text(end, "text"));
-    pst_str_addf(out, "; after step %lld, ", get_number(end, "step"));
-    if (checkpoint > 0)
+    if (!serves)
+        pst_str_addf(out, "; after step %lld, ", get_number(end, "step"));
+    if (serves)
+        pst_str_add(out, "\n");
+    else if (checkpoint > 0)
         pst_str_addf(out, "newest checkpoint: step %lld\n", checkpoint);
     else
         pst_str_add(out, "no checkpoint\n");
@@ -201,8 +207,8 @@ static enum pst_status show_end(const struct pstd_config *config,
     pst_str_addf(&text, "job %s: %s; it was started again %lld time%s\n",
                  get_text(end, "job"), state, restarts,
                  restarts == 1 ? "" : "s");
-    pst_str_add(&text, "last end: ");
-    add_end(end, &text);
+    pst_str_add(&text, "last end ");
+    add_end(end, false, &text);
     pstctl_print(stdout, &text);
     pst_str_fini(&text);
     return PST_OK;
@@ -293,10 +299,12 @@ static enum pst_status show_live(const struct pstd_config *config,
     } else {
         print_status(conn, frame->reply->status_now);
         if (end != NULL) {
-            pst_str_addf(&text, "started again %lld time%s, last: ",
+            pst_str_addf(&text, "started again %lld time%s, last end ",
                          get_number(end, "restarts") + 1,
                          get_number(end, "restarts") == 0 ? "" : "s");
-            add_end(end, &text);
+            add_end(end,
+                    strcmp(frame->reply->status_now->state, "serving") == 0,
+                    &text);
             pstctl_print(stdout, &text);
         }
     }

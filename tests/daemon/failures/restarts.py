@@ -738,7 +738,8 @@ def status_reports(b, number):
             said) and want in said, said
         b.await_step(name, 40)
         said = b.call(*status)
-        assert "started again 1 time, last: " + want in said, said
+        assert "started again 1 time, last end at " in said and want in \
+            said, said
         b.call("stop", "--job", f"told-{action}")
         assert job.wait(PATIENCE) == 130, job.communicate()
         said = b.call(*status, code=69)
