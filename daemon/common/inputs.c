@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/config.h"
+#include "daemon/common/options/sets.h"
 #include "stages/files/data/list.h"
 #include "stages/files/given.h"
 
@@ -162,6 +164,34 @@ enum pst_status pstd_inputs_check_data(struct pstd_inputs *inputs,
         status = pstd_inputs_check(inputs, what, path, digest, diag);
     }
     pst_str_fini(&text);
+    return status;
+}
+
+/* A pstd_set_fn. ctx: struct pstd_inputs. */
+static enum pst_status check_set(void *ctx, const struct pstd_set *set,
+                                 struct pst_diag *diag)
+{
+    char what[16 + PSTD_SET_NAME];
+
+    (void)snprintf(what, sizeof(what), "--eval-data%s%s",
+                   set->name[0] != '\0' ? " " : "", set->name);
+    return pstd_inputs_check_data(ctx, what, set->files, diag);
+}
+
+enum pst_status pstd_inputs_check_run(struct pstd_inputs *inputs,
+                                      const struct pstd_config *config,
+                                      struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (config->data != NULL)
+        status = pstd_inputs_check_data(inputs, "--data", config->data, diag);
+    if (status == PST_OK && config->eval_data != NULL)
+        status = pstd_sets_each("--eval-data", config->eval_data, check_set,
+                                inputs, diag);
+    if (status == PST_OK && config->eval_model != NULL)
+        status = pstd_inputs_check_data(inputs, "--eval-model",
+                                        config->eval_model, diag);
     return status;
 }
 

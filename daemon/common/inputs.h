@@ -10,6 +10,8 @@
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
 
+struct pstd_config;
+
 /* Computes the digest of a data file: of the whole file up to 4 MiB, else of 64
  * pieces, including the first and the last. */
 enum pst_status pstd_hash_data(const struct pst_file *file,
@@ -37,6 +39,11 @@ enum pst_status pstd_inputs_check(struct pstd_inputs *inputs, const char *what,
 enum pst_status pstd_inputs_check_data(struct pstd_inputs *inputs,
                                        const char *what, const char *path,
                                        struct pst_diag *diag) PST_MUST_CHECK;
+/* The same for what the options of a run name: --data, each set of --eval-data,
+ * --eval-model. */
+enum pst_status pstd_inputs_check_run(struct pstd_inputs *inputs,
+                                      const struct pstd_config *config,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_inputs_fini(struct pstd_inputs *inputs);
 
 #endif

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/inputs.h"
 #include "daemon/common/past.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
@@ -23,8 +24,15 @@ struct kept {
     struct pstd_past past;
     unsigned tries; /* number of starts from the newest checkpoint */
     char run_id[PSTD_RUN_ID];
+    struct pstd_inputs inputs; /* its data when it began */
     struct pst_str options;
 };
+
+static void fini_kept(struct kept *k)
+{
+    pstd_inputs_fini(&k->inputs);
+    pst_str_fini(&k->options);
+}
 
 static bool keeps_run(const struct pstd_daemon *d)
 {
@@ -58,12 +66,16 @@ static enum pst_status write_kept(const struct pstd_daemon *d,
     struct pst_str text = {0};
     enum pst_status status;
 
-    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s %d %s %s\n",
+    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s %d %s %s",
                  k->past.run[0] != '\0' ? k->past.run : "-", k->past.resumed,
                  k->past.step, k->tries,
                  k->past.second[0] != '\0' ? k->past.second : "-", k->past.anew,
                  k->past.own[0] != '\0' ? k->past.own : "-",
                  k->run_id[0] != '\0' ? k->run_id : "-");
+    for (size_t i = 0; i < k->inputs.n; i++)
+        pst_str_addf(&text, "\t%s\t%s", k->inputs.at[i].what,
+                     k->inputs.at[i].digest);
+    pst_str_add(&text, "\n");
     pst_str_addn(&text, pst_str_text(&k->options), k->options.len);
     status = text.failed ? pst_diag_nomem(diag, k->options.len)
                          : write_file(d->config->kept_run, &text, diag);
@@ -85,8 +97,25 @@ static void set_name(char ret[33], const char *text)
     (void)snprintf(ret, 33, "%s", strcmp(text, "-") == 0 ? "" : text);
 }
 
-/* Parses a line "NAME RESUMED STEP TRIES SECOND ANEW OWN ID" and pairs of
- * NUL-terminated texts. */
+/* Parses the inputs, each of which is "\tWHAT\tDIGEST", up to the line's end.
+ * Older programs wrote none. */
+static enum pst_status parse_inputs(const char *text, struct pstd_inputs *ret,
+                                    struct pst_diag *diag)
+{
+    struct pstd_input row;
+    int n = 0;
+
+    while (*text == '\t' && sscanf(text, "\t%63[^\t\n]\t%32[0-9a-f]%n",
+                                   row.what, row.digest, &n) == 2) {
+        if (!pst_vec_push(PST_TAG_DAEMON, ret, row))
+            return pst_diag_nomem(diag, sizeof(row));
+        text += n;
+    }
+    return *text == '\n' ? PST_OK : refuse_damaged(diag);
+}
+
+/* Parses a line "NAME RESUMED STEP TRIES SECOND ANEW OWN ID" with the inputs,
+ * and pairs of NUL-terminated texts. */
 static enum pst_status parse_kept(const char *text, size_t size,
                                   struct kept *ret, struct pst_diag *diag)
 {
@@ -94,15 +123,17 @@ static enum pst_status parse_kept(const char *text, size_t size,
     const char *const end = text + size;
     char name[33], second[33], own[33] = "-", id[PSTD_RUN_ID] = "-";
     unsigned resumed, anew = 0;
-    int n = 0;
+    int n = 0, at = 0;
     size_t ends = 0;
 
     if (line != NULL && (line + 1 == end || end[-1] == '\0'))
-        n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s %32s", name,
+        n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s %32s%n", name,
                    &resumed, &ret->past.step, &ret->tries, second, &anew, own,
-                   id);
+                   id, &at);
     if (n != 5 && n != 7 && n != 8) /* older programs wrote 5 or 7 fields */
         return refuse_damaged(diag);
+    if (n == 8 && parse_inputs(text + at, &ret->inputs, diag) != PST_OK)
+        return diag->status;
     for (const char *p = line + 1; p < end; p++)
         ends += *p == '\0';
     if (ends % 2 != 0)
@@ -164,8 +195,11 @@ enum pst_status pstd_stay_write(struct pstd_daemon *d,
         return PST_OK;
     status = pstd_past_init(&k.past, config, diag);
     if (status == PST_OK)
+        status = pstd_inputs_check_run(&k.inputs, config, diag);
+    if (status == PST_OK)
         update_file(d, &k,
                     "the run is not begun again if the ranks are restarted");
+    pstd_inputs_fini(&k.inputs);
     return status;
 }
 
@@ -194,6 +228,8 @@ static enum pst_status prepare_restart(struct pstd_daemon *d, struct kept *k,
     status =
         pstd_config_set_all(&config, PSTD_OPT_TRAIN, pst_str_text(&k->options),
                             k->options.len, diag);
+    if (status == PST_OK)
+        status = pstd_inputs_check_run(&k->inputs, &config, diag);
     if (status == PST_OK)
         status = pstd_past_find_step(&k->past, &config, &step, diag);
     if (status == PST_OK)
@@ -236,6 +272,7 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
     memcpy(ret_id, k.run_id, sizeof(k.run_id));
     *ret_tries = k.tries;
     *options = k.options;
+    pstd_inputs_fini(&k.inputs);
     return status;
 }
 
@@ -272,7 +309,7 @@ void pstd_stay_record_begin(struct pstd_daemon *d)
         update_file(d, &k,
                     "after another restart newer checkpoints are set aside");
     }
-    pst_str_fini(&k.options);
+    fini_kept(&k);
 }
 
 void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step)
@@ -288,7 +325,7 @@ void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step)
         k.tries = 0; /* the run has made progress */
         update_file(d, &k, "its progress is not recorded");
     }
-    pst_str_fini(&k.options);
+    fini_kept(&k);
 }
 
 void pstd_stay_remove(const struct pstd_daemon *d)

@@ -11,7 +11,6 @@
 
 #include "daemon/common/control/lock.h"
 #include "daemon/common/control/socket.h"
-#include "daemon/common/options/sets.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/out.h"
 #include "stages/base/alloc.h"
@@ -228,38 +227,15 @@ static enum pst_status check_values(struct pstctl_setup *s,
     return status;
 }
 
-/* A pstd_set_fn. */
-static enum pst_status check_set(void *ctx, const struct pstd_set *set,
-                                 struct pst_diag *diag)
-{
-    struct pstctl_setup *s = ctx;
-    char what[16 + PSTD_SET_NAME];
-
-    (void)snprintf(what, sizeof(what), "--eval-data%s%s",
-                   set->name[0] != '\0' ? " " : "", set->name);
-    return pstd_inputs_check_data(&s->inputs, what, set->files, diag);
-}
-
 /* Checks the data of the job's run. Those of a job that stays are its runs',
- * one after the other. */
+ * one after the other (daemon/loop/stay.c). */
 static enum pst_status check_data(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
-
-    if (!may_restart(config) || pstd_stays(config))
-        return PST_OK;
-    if (config->data != NULL)
-        status =
-            pstd_inputs_check_data(&s->inputs, "--data", config->data, diag);
-    if (status == PST_OK && config->eval_data != NULL)
-        status = pstd_sets_each("--eval-data", config->eval_data, check_set, s,
-                                diag);
-    if (status == PST_OK && config->eval_model != NULL)
-        status = pstd_inputs_check_data(&s->inputs, "--eval-model",
-                                        config->eval_model, diag);
-    return status;
+    return !may_restart(config) || pstd_stays(config)
+               ? PST_OK
+               : pstd_inputs_check_run(&s->inputs, config, diag);
 }
 
 /* Makes the plan from the model or plan that the job's arguments name. again:

@@ -17,6 +17,7 @@ given_up  a run that dies at the same step again and again is given up; the job
 delayed   a restart that fails for a passing reason is repeated
 cleaned   a run goes on without the job's temporary folder; `train` ends if the
           run cannot go on
+replaced  a run whose data were replaced does not go on
 pause_given_up  if a paused run is given up, the pause ends, too
 killed_idle  ranks that are killed without a run, after a request to stop, lose
           nothing
@@ -244,6 +245,38 @@ def cleaned(b):
     b.down(name)
 
 
+def replaced(b):
+    """Checks that a run does not go on with other data than it began with."""
+    name, path = b.fresh(), b.path("own.safetensors")
+    b.up(name)
+    for option, data in ("--data", "own.safetensors"), (
+            "--eval-data", "first=data.safetensors;second=own.safetensors"):
+        shutil.copy(b.path("data.safetensors"), path)
+        begun, ends = (len(b.events(name, event, "rank-0")) for event in (
+            "train_begin", "run_given_up"))
+        run = b.begin(*b.train(name, name + option, option, data,
+                               steps=10 ** 9))
+        for n in 1, 2:
+            b.await_event(name, "train_begin", "rank-0", n=begun + n)
+            # What a start keeps must not lose the digests.
+            b.await_event(name, "checkpoint_saved", "rank-0",
+                          n=len(b.events(name, "checkpoint_saved", "rank-0"))
+                          + 1)
+            if n == 2:
+                with open(path, "r+b") as file:
+                    file.seek(-1, os.SEEK_END)
+                    last = file.read(1)
+                    file.seek(-1, os.SEEK_END)
+                    file.write(bytes([last[0] ^ 1]))
+            os.kill(b.pids(name)[-1], signal.SIGKILL)
+        gone = b.await_event(name, "run_given_up", "rank-0", n=ends + 1)
+        assert " id=plan.replaced " in gone, gone
+        said = b.ended(run, 1).stderr
+        assert "own.safetensors was replaced since the job began: the " \
+            f"digest of {option}" in said, said
+    b.down(name)
+
+
 def pause_given_up(b):
     """Checks that the pause of a run ends when the run is given up."""
     name = b.fresh()
@@ -309,8 +342,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
         for part in (runs, longer, kept, recovers, begun, given_up,
-                     delayed, cleaned, pause_given_up, stopped_saving,
-                     killed_idle, refused):
+                     delayed, cleaned, replaced, pause_given_up,
+                     stopped_saving, killed_idle, refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")
