@@ -6,6 +6,7 @@ files that it needs.
 """
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -20,6 +21,17 @@ from bench import PATIENCE, rows, safetensors, zeros
 
 RUN = ["run", "tiny.plan", "-m", "2", "--data", "data.safetensors"]
 SELF = [*RUN, "--transport", "self", "-n", "1"]
+
+
+def check_options(b, command, name, done):
+    """Checks that message and remedy name no option that the command lacks,
+    unless their sentence says that it is one of a run."""
+    has = b.good(command, "--help").stdout.split()
+    texts = done.stderr, json.loads(
+        b.good("explain", name, "--json").stdout)["remedy"]
+    for sentence in re.split("[;.:] ", " ; ".join(texts)):
+        for option in re.findall("--[a-z-]+", sentence):
+            assert option in has or "a run " in sentence.lower(), sentence
 
 
 def checkpoints(b, expect):
@@ -52,6 +64,11 @@ def checkpoints(b, expect):
         ["checkpoint.damaged"] * 2, listed
     expect("checkpoint.damaged", 65, "step-00000002", run("ck", "--resume=2"))
     expect("checkpoint.all-bad", 65, "ck", run("ck", "--resume"))
+    for folder, name in ("ck", "checkpoint.all-bad"), ("no", "checkpoint.none"):
+        done = b.call("eval", "tiny.plan", "--data", "data.safetensors",
+                      "--checkpoint", folder)
+        expect(name, 65, folder, done)
+        check_options(b, "eval", name, done)
     b.write("taken", "a file")
     expect("file.wrong-kind", 74, "taken", run("taken/ck"))
 

@@ -233,8 +233,8 @@ static enum pst_status report_unreadable(uint64_t step, bool others,
         "%s: the newest checkpoint (step %" PRIu64 ") cannot be read, though "
         "it may be whole; nothing was removed. Make the file readable%s",
         why->text, step,
-        others ? ", or go back to an older one with --resume=STEP "
-                 "(`penstock checkpoints DIR` lists them)"
+        others ? ", or take an older one (`penstock checkpoints DIR` lists "
+                 "them; a run goes back to one with --resume=STEP)"
                : ", or take its folder away to start anew");
 }
 
@@ -315,9 +315,9 @@ static enum pst_status open_listed(const struct pst_checkpoint_query *query,
     else if (status == PST_OK)
         status = pst_diag_set(
             diag, PST_E_CHECKPOINT_ALL_BAD,
-            "none of %zu checkpoints in %s is good; the newest: %s. To start "
-            "anew take --adopt without --resume, which moves them into a "
-            "folder of their own",
+            "none of %zu checkpoints in %s is good; the newest: %s. A run "
+            "starts anew with --adopt and without --resume, which moves them "
+            "into a folder of their own",
             n, query->dir, strip_folder(query->dir, newest.text));
 out:
     pst_vec_fini(&steps);
