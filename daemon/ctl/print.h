@@ -6,9 +6,9 @@
 #include "daemon/ctl/job/conn.h"
 #include "daemon/ctl/out.h"
 
-/* Formats an event: "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
-/* Appends a time in microseconds since 1970 UTC, with milliseconds. */
+/* Appends a time in microseconds since 1970: "2026-01-31T10:11:12.123Z" */
 void pstctl_time(uint64_t time_us, struct pst_str *out);
+/* Formats an event: "2026-01-31T10:11:12.123Z step step=3 loss=1.5 ..." */
 void pstctl_event_line(const pstctl_event *event, struct pst_str *out);
 json_t *pstctl_event_json(const pstctl_event *event);
 
