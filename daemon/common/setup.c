@@ -185,12 +185,6 @@ static enum pst_status check_data(const struct pstd_config *config,
 
     if (config->data == NULL)
         return pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
-    if (config->pack == NULL &&
-        (config->positions_input != NULL || config->documents_input != NULL ||
-         config->mask_input != NULL))
-        return pst_diag_set(diag, PST_E_DATA_PACK,
-                            "--positions-input, --documents-input and "
-                            "--mask-input need --pack TOKEN");
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (pstd_config_given(config, rows[i].at) &&
             pst_data_list_has_tensors(config->data))

@@ -339,6 +339,7 @@ struct pst_data_packing pst_data_packing(const struct pst_data *data)
         ret.positions = ret.positions || from == PST_DATA_FROM_POSITIONS;
         ret.documents = ret.documents || from == PST_DATA_FROM_DOCUMENTS;
         ret.mask = ret.mask || from == PST_DATA_FROM_MASK;
+        ret.ones = ret.ones || from == PST_DATA_FROM_ONES;
     }
     ret.ignores = targets >= 0 && data->inputs[targets].bound.ignores;
     return ret;

@@ -21,15 +21,20 @@
  *   k * seq_len; targets are shifted by one token. A window may begin in one
  *   file and end in the next.
  *
- *   With `pack` a window is a sequence of documents, each of which ends with
- *   that token. Inputs of the model get, for each token of a window: its
- *   position within its document ("position_ids"), the number of its document
- *   within the window ("document_ids"), or the tokens that it may attend to,
- *   those of its document up to itself ("attention_mask"; (..., T, T), bool, or
- *   float with 0 and -inf). The target of a last token, which is the first one
- *   of the next document, is the index that the model's loss ignores, if it
- *   ignores one. A document that does not fit in its window is divided: its
- *   rest is a document of the next window, with positions from 0.
+ *   Inputs of the model get what their names, or those given, say
+ *   (stages/files/data/roles.h); besides tokens and targets that is, for each
+ *   token of a window: its position within its document ("position_ids"), the
+ *   number of its document within the window ("document_ids"), or the tokens
+ *   that it may attend to, those of its document up to itself
+ *   ("attention_mask"; (..., T, T), bool, or float with 0 and -inf). A mask of
+ *   the tokens' shape is 1 for each token.
+ *
+ *   Without `pack` a window is one document. With it, a window is a sequence of
+ *   documents, each of which ends with that token. The target of a last token,
+ *   which is the first one of the next document, is the index that the model's
+ *   loss ignores, if it ignores one. A document that does not fit in its window
+ *   is divided: its rest is a document of the next window, with positions from
+ *   0.
  *
  * A step takes as many samples as its microbatches have rows, and starts where
  * the step before ended, modulo the number of samples; within a step
@@ -51,15 +56,12 @@ struct pst_data_options {
     const char *token_dtype;
     /* 0: the size of the last dimension of the tokens' input */
     int64_t seq_len;
-    /* input that receives the tokens; NULL: the first integer input */
-    const char *tokens;
-    /* input that receives the next tokens; NULL: the second integer input */
-    const char *targets;
-    /* pack: token that ends a document, such as "50256"; NULL: tokens are not
-     * packed. The others: names of the inputs that get positions, numbers of
-     * documents, and attention masks; NULL: the names above. */
+    /* token that ends a document, such as "50256"; NULL: tokens are not packed
+     */
     const char *pack;
-    const char *positions, *documents, *mask;
+    /* names of the inputs that get tokens, the next tokens, positions, numbers
+     * of documents, and masks; NULL: by stages/files/data/roles.h */
+    const char *tokens, *targets, *positions, *documents, *mask;
     bool shuffle;
     uint64_t seed;
     /* If inputs have different numbers of rows in a microbatch: drops rows of
@@ -99,6 +101,7 @@ unsigned pst_data_width(const struct pst_data *data, size_t file);
 struct pst_data_packing {
     bool packed;
     bool positions, documents, mask;
+    bool ones; /* a mask that does not separate documents */
     /* the loss ignores targets that belong to the next document */
     bool ignores;
 };

@@ -194,16 +194,62 @@ static void refuses_what_does_not_fit(void **state)
     options.mask = "none";
     assert_int_equal(open_with(&options, inputs), PST_ERR_NOT_FOUND);
     options.mask = NULL;
-    options.pack = NULL;
-    make_inputs(inputs, true);
+    inputs[DOCUMENTS].name = "x2"; /* a third integer input without a role */
     assert_int_equal(open_with(&options, inputs), PST_ERR_SHAPE);
-    assert_non_null(strstr(diag.text, "cannot be made from it"));
+    assert_non_null(strstr(diag.text, "input 'y' (i64[3, 8]) cannot be made"));
+}
+
+/* Without --pack a window is one document. */
+static void fills_one_document(void **state)
+{
+    const int64_t flat[] = {ROWS, WINDOW};
+    struct pst_data_input inputs[N];
+    struct pst_data_options options = {.path = "a.bin,b.bin", .compare = true};
+    int64_t got[ROWS * WINDOW], ones[ROWS * WINDOW];
+    bool mask[ROWS][WINDOW][WINDOW];
+    struct pst_data *d;
+
+    (void)state;
+    make_inputs(inputs, true);
+    /* a mask of the tokens' shape, by the name that it has in a dict */
+    inputs[DOCUMENTS].name = "batch.attention_mask";
+    inputs[MASK].name = "block_mask";
+    assert_ok(pst_data_open(&options, inputs, N - 1,
+                            (struct pst_data_step){4, 0}, &d, &diag),
+              &diag);
+    assert_ok(pst_data_fill(d, 0, 1, POSITIONS, got, &diag), &diag);
+    assert_ok(pst_data_fill(d, 0, 1, DOCUMENTS, ones, &diag), &diag);
+    assert_ok(pst_data_fill(d, 0, 1, MASK, mask, &diag), &diag);
+    for (unsigned i = 0; i < ROWS * WINDOW; i++) {
+        assert_int_equal(got[i], i % WINDOW);
+        assert_int_equal(ones[i], 1);
+        for (unsigned k = 0; k < WINDOW; k++)
+            assert_int_equal(mask[i / WINDOW][i % WINDOW][k], k <= i % WINDOW);
+    }
+    assert_true(pst_data_packing(d).ones && !pst_data_packing(d).packed);
+    pst_data_close(d);
+    /* integers that are named as a mask, but cannot be one, are no targets */
+    make_inputs(inputs, true);
+    inputs[TARGETS].name = "loss_mask";
+    inputs[DOCUMENTS].name = "mask";
+    inputs[DOCUMENTS].meta = pst_meta_make(PST_I32, 1, flat);
+    assert_int_equal(open_with(&options, inputs), PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "input 'mask' (i32[3]) cannot be made"));
+    inputs[DOCUMENTS] = inputs[POSITIONS];
+    assert_int_equal(open_with(&options, inputs), PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "input 'loss_mask' (i64[3, 8])"));
+    options.targets = "loss_mask";
+    assert_ok(open_with(&options, inputs), &diag);
+    options.mask = "loss_mask";
+    assert_int_equal(open_with(&options, inputs), PST_ERR_SHAPE);
+    assert_non_null(strstr(diag.text, "'loss_mask' is given by two options"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_documents),
+        cmocka_unit_test(fills_one_document),
         cmocka_unit_test(refuses_what_does_not_fit),
     };
 

@@ -83,7 +83,12 @@ static void check_packing(const char *path, const struct pst_data *data,
     if (!p.packed || (p.positions && (p.mask || p.documents) && p.ignores))
         return;
     pst_str_addf(&text, "%s is packed, but ", path);
-    if (!p.mask && !p.documents)
+    if (!p.mask && !p.documents && p.ones)
+        pst_str_add(&text, "the model's mask has one number for each token, "
+                           "not for each pair of tokens (attention_mask of "
+                           "shape (..., T, T)): tokens attend to the documents "
+                           "before theirs");
+    else if (!p.mask && !p.documents)
         pst_str_add(&text, "the model has no input for a mask "
                            "(attention_mask) or for documents (document_ids): "
                            "tokens attend to the documents before theirs");

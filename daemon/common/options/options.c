@@ -277,22 +277,24 @@ static const struct pstd_option rows[] = {
     UINT(seq_len, "seq-len", N_DATA, "0", 0, MANY,
          "tokens of a sample; 0: the length of the model's input"),
     TEXT(tokens_input, "tokens-input", N_DATA, NULL, "NAME",
-         "model input that gets the tokens; default: the first integer input"),
+         "model input that gets the tokens; default: input_ids, else the first "
+         "integer input"),
     TEXT(targets_input, "targets-input", N_DATA, NULL, "NAME",
-         "model input that gets the next tokens; default: the second integer "
-         "input"),
+         "model input that gets the next tokens; default: labels, else the "
+         "second integer input"),
     TEXT(pack, "pack", N_DATA, NULL, "TOKEN",
          "number of the token that ends a document: positions, mask and "
          "targets then do not cross documents (docs/files.md)"),
     TEXT(positions_input, "positions-input", N_DATA, NULL, "NAME",
-         "model input that gets positions within documents; default: "
-         "position_ids"),
+         "model input that gets positions, within documents with --pack; "
+         "default: position_ids"),
     TEXT(documents_input, "documents-input", N_DATA, NULL, "NAME",
          "model input that gets the numbers of documents; default: "
          "document_ids"),
-    TEXT(mask_input, "mask-input", N_DATA, NULL, "NAME",
-         "model input that gets the mask of documents; default: "
-         "attention_mask"),
+    TEXT(
+        mask_input, "mask-input", N_DATA, NULL, "NAME",
+        "model input that gets the mask: tokens that each token may attend to, "
+        "or ones; default: attention_mask"),
     CHOICE(data_at, "data-at", T_STEP | PSTD_OPT_PLAN, "all", "first|all",
            "ranks that read --data; first: rank 0, which sends the others what "
            "they need; all: each rank"),

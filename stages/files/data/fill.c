@@ -88,6 +88,8 @@ static enum pst_status store_token(const struct window *w, uint32_t token,
 
     if (in->from == PST_DATA_FROM_MASK) {
         store_mask(w);
+    } else if (in->from == PST_DATA_FROM_ONES) {
+        pst_store_i64(dtype, w->dst, to, 1);
     } else if (in->from == PST_DATA_FROM_POSITIONS) {
         pst_store_i64(dtype, w->dst, to, (int64_t)(w->i - w->begin));
     } else if (in->from == PST_DATA_FROM_DOCUMENTS) {

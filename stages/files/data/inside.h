@@ -24,10 +24,11 @@ enum pst_data_from {
     PST_DATA_FROM_NOTHING, /* zeros: the model does not read the input */
     PST_DATA_FROM_TOKENS,  /* windows of the tokens */
     PST_DATA_FROM_TARGETS, /* the same windows shifted by one token */
-    /* numbers of the documents in a window (data.h) */
+    /* numbers of the tokens and documents in a window (data.h) */
     PST_DATA_FROM_POSITIONS,
     PST_DATA_FROM_DOCUMENTS,
-    PST_DATA_FROM_MASK,
+    PST_DATA_FROM_MASK, /* for each pair of tokens */
+    PST_DATA_FROM_ONES, /* a mask without padding */
 };
 
 /* An input of the model. */

@@ -6,6 +6,7 @@
 #include "stages/files/data.h"
 #include "stages/files/data/index.h"
 #include "stages/files/data/inside.h"
+#include "stages/files/data/roles.h"
 
 static const char *const dtypes[] = {"uint8", "uint16", "uint32"};
 
@@ -17,102 +18,68 @@ static bool has_role(const struct pst_data_column *in)
     return in->from >= PST_DATA_FROM_POSITIONS;
 }
 
-static enum pst_status find_integer_input(const struct pst_data *d,
-                                          const char *name, unsigned skip,
-                                          struct pst_data_column **ret,
-                                          struct pst_diag *diag)
+static enum pst_status refuse_input(const struct pst_data *d,
+                                    const struct pst_data_column *in,
+                                    struct pst_diag *diag)
 {
-    *ret = NULL;
-    for (size_t i = 0; i < d->n && !*ret; i++) {
-        struct pst_data_column *in = &d->inputs[i];
+    char text[PST_META_TEXT];
 
-        if (name ? strcmp(in->name, name) == 0
-                 : !has_role(in) &&
-                       pst_dtype_kind(in->meta.dtype) == PST_KIND_INT &&
-                       in->meta.rank > 0 && skip-- == 0)
-            *ret = in;
-    }
-    if (name && !*ret)
-        return pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
-                            "the model has no input '%s' for tokens", name);
-    if (*ret && (pst_dtype_kind((*ret)->meta.dtype) != PST_KIND_INT ||
-                 (*ret)->meta.rank == 0))
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "input '%s' holds no integers: it cannot take "
-                            "tokens",
-                            name);
-    return PST_OK;
+    return pst_diag_set(
+        diag, PST_E_DATA_SHAPE,
+        "%s is taken for a file of tokens (its name does not end in "
+        ".safetensors): the model's input '%s' (%s) cannot be made from it; an "
+        "input that gets targets, positions, documents or a mask is named by "
+        "--targets-input, --positions-input, --documents-input or --mask-input",
+        d->path, in->name, pst_meta_text(&in->meta, text));
 }
 
-/* --- packed documents ----------------------------------------------------- */
-
-static const struct role {
-    enum pst_data_from from;
-    const char *names[4]; /* usual names of such an input */
-    const char *what;
-} roles[] = {
-    {PST_DATA_FROM_POSITIONS,
-     {"position_ids", "positions", "input_pos", "pos"},
-     "integers, one for each token"},
-    {PST_DATA_FROM_DOCUMENTS,
-     {"document_ids", "doc_ids", "segment_ids", "documents"},
-     "integers, one for each token"},
-    {PST_DATA_FROM_MASK,
-     {"attention_mask", "attn_mask", "mask", "block_mask"},
-     "bool or float, (..., T, T) for T tokens"},
-};
-
-static bool is_usual(const struct role *role, const char *name)
-{
-    for (size_t i = 0; i < PST_COUNT(role->names); i++)
-        if (strcmp(role->names[i], name) == 0)
-            return true;
-    return false;
-}
-
-static bool fits_role(const struct pst_data_column *in, const struct role *role)
-{
-    const unsigned rank = in->meta.rank;
-    const enum pst_dtype_kind kind = pst_dtype_kind(in->meta.dtype);
-
-    if (role->from != PST_DATA_FROM_MASK)
-        return kind == PST_KIND_INT && rank > 0;
-    return (kind == PST_KIND_BOOL || kind == PST_KIND_FLOAT) && rank > 2 &&
-           in->meta.size[rank - 1] == in->meta.size[rank - 2];
-}
-
-/* Assigns the inputs of packed documents: those named by the options, else
- * those with usual names and a fitting shape. */
+/* Finds out what each input gets. */
 static enum pst_status assign_roles(struct pst_data *d,
                                     const struct pst_data_options *options,
                                     struct pst_diag *diag)
 {
-    const char *const given[] = {options->positions, options->documents,
-                                 options->mask};
-    char text[PST_META_TEXT];
+    static const enum pst_data_from from[] = {
+        [PST_ROLE_TOKENS] = PST_DATA_FROM_TOKENS,
+        [PST_ROLE_TARGETS] = PST_DATA_FROM_TARGETS,
+        [PST_ROLE_POSITIONS] = PST_DATA_FROM_POSITIONS,
+        [PST_ROLE_DOCUMENTS] = PST_DATA_FROM_DOCUMENTS,
+        [PST_ROLE_MASK] = PST_DATA_FROM_MASK,
+        [PST_ROLE_ONES] = PST_DATA_FROM_ONES,
+    };
+    const struct pst_role_names given = {
+        .tokens = options->tokens,
+        .targets = options->targets,
+        .positions = options->positions,
+        .documents = options->documents,
+        .mask = options->mask,
+        .packed = d->pack >= 0,
+        .has_targets = true,
+    };
+    struct pst_role_input *roles =
+        pst_arena_calloc(&d->arena, d->n + 1, sizeof(*roles));
+    enum pst_status status;
 
-    for (size_t r = 0; r < PST_COUNT(roles); r++) {
-        struct pst_data_column *found = NULL;
-
-        for (size_t i = 0; i < d->n && found == NULL; i++) {
-            struct pst_data_column *in = &d->inputs[i];
-
-            if (given[r] != NULL
-                    ? strcmp(in->name, given[r]) == 0
-                    : is_usual(&roles[r], in->name) && fits_role(in, &roles[r]))
-                found = in;
-        }
-        if (given[r] != NULL && found == NULL)
-            return pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
-                                "the model has no input '%s'", given[r]);
-        if (found != NULL && !fits_role(found, &roles[r]))
-            return pst_diag_set(
-                diag, PST_E_DATA_SHAPE, "input '%s' is %s, it has to be %s",
-                found->name, pst_meta_text(&found->meta, text), roles[r].what);
-        if (found != NULL)
-            found->from = roles[r].from;
+    if (roles == NULL)
+        return pst_diag_nomem(diag, d->n * sizeof(*roles));
+    for (size_t i = 0; i < d->n; i++)
+        roles[i] = (struct pst_role_input){.name = d->inputs[i].name,
+                                           .meta = d->inputs[i].meta};
+    status = pst_roles_find(&given, roles, d->n, diag);
+    for (size_t i = 0; i < d->n && status == PST_OK; i++) {
+        if (roles[i].role == PST_ROLE_NONE)
+            return refuse_input(d, &d->inputs[i], diag);
+        d->inputs[i].from = from[roles[i].role];
     }
-    return PST_OK;
+    return status;
+}
+
+static struct pst_data_column *find_column(struct pst_data *d,
+                                           enum pst_data_from from)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->inputs[i].from == from)
+            return &d->inputs[i];
+    return NULL;
 }
 
 /* Checks that an input has a number for each token of `windows` windows (a
@@ -128,7 +95,7 @@ static enum pst_status check_role(const struct pst_data *d,
     if ((uint64_t)pst_meta_numel(&in->meta) == windows * each &&
         (uint64_t)in->meta.size[in->meta.rank - 1] == d->seq_len &&
         (pst_dtype_size(in->meta.dtype) > 1 || d->seq_len <= INT8_MAX ||
-         in->from == PST_DATA_FROM_MASK))
+         in->from >= PST_DATA_FROM_MASK))
         return PST_OK;
     return pst_diag_set(diag, PST_E_DATA_SHAPE,
                         "input '%s' (%s) does not fit %" PRIu64
@@ -166,46 +133,24 @@ static enum pst_status count_windows(struct pst_data *d,
     return PST_OK;
 }
 
-/* Assigns tokens or targets to every input, and checks that they fit the same
- * windows. */
+/* Finds out what every input gets, and checks that all fit the same windows. */
 static enum pst_status assign_inputs(struct pst_data *d,
                                      const struct pst_data_options *options,
                                      struct pst_diag *diag)
 {
+    const enum pst_status status = assign_roles(d, options, diag);
+    const struct pst_data_column *tokens, *targets;
     char text[PST_META_TEXT];
-    struct pst_data_column *tokens, *targets;
-    enum pst_status status;
     int64_t last;
 
-    if (d->pack >= 0) {
-        status = assign_roles(d, options, diag);
-        if (status != PST_OK)
-            return status;
-    }
-    status = find_integer_input(d, options->tokens, 0, &tokens, diag);
     if (status != PST_OK)
         return status;
-    status = find_integer_input(d, options->targets, 1, &targets, diag);
-    if (status != PST_OK)
-        return status;
-    for (size_t i = 0; i < d->n; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-
-        if (in != tokens && in != targets && has_role(in))
-            continue;
-        if ((in == tokens) == (in == targets))
-            return pst_diag_set(
-                diag, PST_E_DATA_SHAPE,
-                "%s is taken for a file of tokens (its name does not end in "
-                ".safetensors): the model's input '%s' (%s) cannot be made "
-                "from it",
-                d->path, in->name, pst_meta_text(&in->meta, text));
-        in->from = in == tokens ? PST_DATA_FROM_TOKENS : PST_DATA_FROM_TARGETS;
-    }
+    tokens = find_column(d, PST_DATA_FROM_TOKENS);
+    targets = find_column(d, PST_DATA_FROM_TARGETS);
     if (!tokens)
         return pst_diag_set(diag, PST_E_DATA_SHAPE,
                             "the model has no integer input for the tokens of "
-                            "%s",
+                            "%s (--tokens-input names one)",
                             d->path);
     last = tokens->meta.size[tokens->meta.rank - 1];
     if (last < 1 || (options->seq_len && options->seq_len != last))
