@@ -50,7 +50,7 @@ class Bench:
                     if not key.startswith("PENSTOCK_")}
         self.env.update(XDG_RUNTIME_DIR=folder, LC_ALL="C", HOME=folder,
                         PENSTOCK_LIBCUDA="/nowhere/libcuda.so.1")
-        for name in "tiny", "norm", "dynamic", "functions":
+        for name in "tiny", "norm", "dynamic", "functions", "roles/loss":
             shutil.copy(os.path.join(golden, name + ".pt2"), folder)
         safetensors(self.at("data.safetensors"), rows(4))
         shutil.copy(self.at("data.safetensors"), self.at("data.st"))

@@ -212,6 +212,7 @@ CASES = [
     ("swap.file", 64, "--swap", SPLIT + "--swap head"),
     ("swap.interface", 65, "head", SPLIT + "--swap head=norm.pt2"),
     ("infer.model", 65, "", "infer norm.pt2 --prompt x"),
+    ("infer.model", 65, "'scale'", "infer dynamic.pt2 --prompt x"),
     ("eval.model", 65, "norm.", WITH + "--eval-data data.safetensors "
      "--eval-model norm.pt2"),
     ("loss.missing-mean", 65, "--loss",
@@ -222,7 +223,7 @@ CASES = [
      "--hosts localhost:0"),
     ("hosts.file", 65, "hosts.txt", WITH.replace("--transport self ", "") +
      "--hostfile hosts.txt"),
-    ("infer.prompt", 65, "120", "infer dynamic.pt2 --prompt x"),
+    ("infer.prompt", 65, "token 260", "infer loss.pt2 --prompt 260"),
     ("command.arguments", 64, "--batch",
      "infer dynamic.pt2 --prompt x -m 2 --batch 5"),
     ("job.none", 69, "", "status"),
