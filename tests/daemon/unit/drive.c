@@ -194,6 +194,7 @@ static void write_data(const char *name, int64_t last_label)
 
 int drive_setup(void **state)
 {
+    static const char *const models[] = {"tiny.pt2", "gpt.pt2"};
     char golden[512], here[256];
 
     (void)state;
@@ -206,9 +207,12 @@ int drive_setup(void **state)
     (void)setenv("PST_DATA_UNCHECKED", "1", 1);
     write_data("data.safetensors", 5);
     write_data("bad.safetensors", 99);
-    (void)snprintf(golden, sizeof(golden), "%s/tiny.pt2", getenv("PST_GOLDEN"));
-    in_dir("tiny.pt2", here);
-    assert_int_equal(symlink(golden, here), 0);
+    for (size_t i = 0; i < PST_COUNT(models); i++) {
+        (void)snprintf(golden, sizeof(golden), "%s/%s", getenv("PST_GOLDEN"),
+                       models[i]);
+        in_dir(models[i], here);
+        assert_int_equal(symlink(golden, here), 0);
+    }
     assert_int_equal(drive_run("penstock split tiny.pt2 -o tiny.plan"), 0);
     return 0;
 }

@@ -667,7 +667,7 @@ static void looks_at_plans(void **state)
                  "--optimizer sgd --momentum 0.9 --json",
                  0);
     drive_expect_output("\"arena_bytes\":");
-    drive_expect("penstock infer tiny.plan --tokens 5 "
+    drive_expect("penstock infer gpt.pt2 --tokens 5 "
                  "--temperature 1 --seed 3 --json",
                  0);
     drive_expect_output("\"tokens\":5");
