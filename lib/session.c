@@ -194,15 +194,29 @@ enum pst_status pstl_check_same(const penstock_session *s, const char *what,
     return compare_facts(s, &facts, diag);
 }
 
-/* COLLECTIVE. Checks that all ranks have the same plan and options, before one
- * of them alone might refuse them. */
+/* COLLECTIVE. Checks that all ranks have the same model and options, before one
+ * of them alone might refuse them. What distinguishes models is compared one by
+ * one, so that an error names it. */
 static enum pst_status compare_options(const struct penstock_session *s,
                                        struct pst_diag *diag)
 {
+    struct pst_plan *plan = s->model->opened.plan;
     struct pst_facts facts = {0};
+    enum pst_status status =
+        plan->digest[0] == '\0' ? pst_plan_digest_made(plan, diag) : PST_OK;
 
-    pst_facts_add(&facts, "the model", "of digest %s",
-                  s->model->opened.plan->digest);
+    status = pst_transport_agree(s->transport, status, diag);
+    if (status != PST_OK)
+        return status;
+    pst_facts_add(&facts, "the model",
+                  "of digest %s (its file, freeze, lora, autocast, swap)",
+                  plan->model_digest);
+    pst_facts_add(&facts, "the values of parameters",
+                  "%s%s (weights, init-seed)",
+                  plan->values_digest[0] != '\0' ? "of digest " : "the model's",
+                  plan->values_digest);
+    pst_facts_add(&facts, "the plan", "of digest %s (at, stages, loss)",
+                  plan->digest);
     pstd_config_facts(&s->config, PSTD_OPT_STEP | PSTD_OPT_LIBRARY, &facts);
     return compare_facts(s, &facts, diag);
 }

@@ -161,6 +161,9 @@ struct pst_plan {
     char model_digest[33]; /* digest of the .pt2 file */
     /* digest of plan.pb's content: the same on all ranks */
     char digest[33];
+    /* digest of given start values (pst_plan_digest_made); "": there are none,
+     * or none was computed */
+    char values_digest[33];
     /* Hash of what the model computes (frontend/identity.h); "": unknown. */
     char identity[33];
     /* model_digest of the original plan, if a running job has replaced modules
@@ -280,6 +283,12 @@ void pst_plan_free(struct pst_plan *plan);
  */
 enum pst_status pst_plan_set_weights(struct pst_plan *plan, const char *path,
                                      bool partial,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Sets plan->digest and plan->values_digest of a plan made by pst_split: of its
+ * text without names of files, and of its start values (samples of the given
+ * ones, above 1 GiB in all). Equal on ranks that made equal plans. */
+enum pst_status pst_plan_digest_made(struct pst_plan *plan,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Writes the plan beside dir (DIR.tmp-PID), then renames it, so that an error
