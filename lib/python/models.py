@@ -97,6 +97,9 @@ class Session(_Closes):
         _call("session_new", model._handle, ctypes.byref(self._config),
               ctypes.byref(self._handle))
         model._session = self
+        # Whether this process has rank 0, which results are copied to; None:
+        # no call has shown it yet.
+        self._first = True if comm is None else None
         self._describe()
 
     def _describe(self):
@@ -108,6 +111,15 @@ class Session(_Closes):
             raise TypeError(f"{len(given)} inputs were given, and the model "
                             f"has {len(self.inputs)}")
         return _Arrays(zip(given, infos or self.inputs))
+
+    def _result(self, info, out, *call):
+        """Returns what a call copies to rank 0; None on other ranks."""
+        out = _write(info, out, lambda tensor: _call(
+            call[0], self._handle, *call[1:], tensor))
+        # Only rank 0 writes, and an empty tensor has nothing to write.
+        if self._first is None and math.prod(info.shape):
+            self._first = self.copies().written > 0
+        return out if self._first is not False else None
 
     def train_step(self, *inputs):
         """Makes a step of training on all rows of all microbatches. Returns a
@@ -186,26 +198,25 @@ class Session(_Closes):
 
     def output(self, index, out=None):
         """Copies an output of the last forward() to the array `out`, or to a
-        new Tensor, and returns it. With MPI: on rank 0."""
+        new Tensor, and returns it. With MPI: on rank 0; other ranks
+        return None."""
         if not 0 <= index < len(self.outputs):
             raise IndexError(f"the model has {len(self.outputs)} outputs")
-        return _write(self.outputs[index], out, lambda tensor: _call(
-            "output", self._handle, index, tensor))
+        return self._result(self.outputs[index], out, "output", index)
 
     def gradient(self, name, out=None):
         """Copies the gradient of a parameter in the last step of training to
-        the array `out`, or to a new Tensor, and returns it."""
-        return _write(self._named(name), out, lambda tensor: _call(
-            "gradient", self._handle, _text(name), tensor))
+        the array `out`, or to a new Tensor, and returns it. With MPI: on
+        rank 0; other ranks return None."""
+        return self._result(self._named(name), out, "gradient", _text(name))
 
     def input_gradient(self, index, out=None):
         """Copies the gradient of an input in the last train_step(), one that
         the option input_gradients names, to the array `out`, or to a new
-        Tensor, and returns it. With MPI: on rank 0."""
+        Tensor, and returns it. With MPI: on rank 0; other ranks return None."""
         if not 0 <= index < len(self.inputs):
             raise IndexError(f"the model has {len(self.inputs)} inputs")
-        return _write(self.inputs[index], out, lambda tensor: _call(
-            "input_gradient", self._handle, index, tensor))
+        return self._result(self.inputs[index], out, "input_gradient", index)
 
     def set_gradient(self, name, array, add=False):
         """Sets the gradient of a parameter between forward_backward() and
@@ -222,9 +233,9 @@ class Session(_Closes):
 
     def get(self, name, out=None):
         """Copies a parameter or buffer to the array `out`, or to a new
-        Tensor, and returns it."""
-        return _write(self._named(name), out, lambda tensor: _call(
-            "get", self._handle, _text(name), tensor))
+        Tensor, and returns it. With MPI: on rank 0; other ranks return
+        None."""
+        return self._result(self._named(name), out, "get", _text(name))
 
     def view(self, which):
         """Returns a parameter or buffer by its name, or an output of the last
