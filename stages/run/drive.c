@@ -25,6 +25,10 @@
 /* Number of rounds over the local ranks, without progress, between two reads of
  * the clock. */
 #define WATCH_EVERY 128
+/* Seconds that WATCH_EVERY rounds may take. On a host with too few processors
+ * one round may take 10 ms; then each one reads the clock, since a process that
+ * does not read it for a second counts as stopped. */
+#define WATCH_SLOW 0.1
 
 /* A rank that has waited for T seconds sleeps for T / NAP_SHARE between two
  * rounds, once that is NAP_MIN or more, and NAP_MAX at most. So it leaves the
@@ -267,6 +271,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 struct idleness {
     unsigned rounds;
     double since; /* time of the first reading of the clock; 0: none yet */
+    double last;  /* time of the last one */
+    bool slow;    /* rounds are slow */
     double nap;   /* seconds */
 };
 
@@ -275,14 +281,17 @@ static enum pst_status wait_a_while(struct pst_engine *engine,
                                     struct idleness *idle,
                                     struct pst_diag *diag)
 {
-    if (++idle->rounds % WATCH_EVERY == 0) {
+    if (++idle->rounds % (idle->slow ? 1 : WATCH_EVERY) == 0) {
         const double now = pst_now();
         const enum pst_status status = pst_engine_watch(engine, diag);
 
         if (status != PST_OK)
             return status;
         if (idle->since == 0)
-            idle->since = now;
+            idle->since = idle->last = now;
+        idle->slow = now - idle->last >
+                     (idle->slow ? WATCH_SLOW / WATCH_EVERY : WATCH_SLOW);
+        idle->last = now;
         idle->nap = PST_MIN((now - idle->since) / NAP_SHARE, NAP_MAX);
     }
     if (idle->nap >= NAP_MIN) {
