@@ -369,7 +369,7 @@ static enum pst_status make_parts(struct penstock_session *s,
     } else {
         struct pst_diag of_net;
         const enum pst_status net =
-            pst_transport_mpi_on(c->mpi_comm, &s->transport, &of_net);
+            pst_transport_mpi_on(c->mpi_comm, 0, &s->transport, &of_net);
 
         if (net != PST_OK) {
             *diag = of_net;

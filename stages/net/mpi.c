@@ -9,7 +9,10 @@
  * over 1 GiB is sent in pieces, all posted at once with the same tag: MPI keeps
  * their order.
  *
- * Only the receiver can detect a length that differs.
+ * Only the receiver can detect a length that differs. Receives of a step are
+ * posted at once, for speed: ranks have compared their plans. A receive with
+ * another tag is posted when its message has arrived and has the right length,
+ * since Open MPI 4.1 may write past the end of one that is too short.
  */
 #include "stages/net/transport.h"
 
@@ -20,6 +23,7 @@
 
 #include "stages/base/alloc.h"
 #include "stages/base/crc32c.h"
+#include "stages/base/host/alive.h"
 #include "stages/base/host/fault.h"
 
 #define PIECE      ((size_t)1 << 30)
@@ -31,8 +35,11 @@ struct piece {
     MPI_Request mpi;
     int len; /* bytes */
     bool recv, is_sum;
+    bool awaited;  /* the receive is posted once its message has arrived */
+    int peer, tag; /* of an awaited message, on the second communicator */
     enum pst_status state;
     void *data;
+    void *dropped; /* owned memory for a message of a wrong length; or NULL */
     uint32_t sum;
     struct piece *next; /* next piece of the message, or in the free list */
 };
@@ -73,6 +80,7 @@ static bool grow_pool(struct mpi *t)
     t->chunks = chunk;
     for (size_t i = POOL_CHUNK; i-- > 0;) {
         chunk->pieces[i].mpi = MPI_REQUEST_NULL;
+        chunk->pieces[i].dropped = NULL;
         chunk->pieces[i].next = t->free;
         t->free = &chunk->pieces[i];
     }
@@ -81,35 +89,103 @@ static bool grow_pool(struct mpi *t)
 
 static void mpi_close(struct pst_transport *base);
 
+/* A duplicate in the making: MPI writes to it until its request is done. */
+struct duplicate {
+    MPI_Comm comm;
+    MPI_Request request;
+    struct duplicate *next;
+};
+
+/* Duplicates that other ranks have not made in time. MPI may still make them.
+ */
+static struct duplicate *abandoned;
+
+/* Waits until all ranks duplicate the communicator. limit: seconds; 0: none. */
+static enum pst_status await_duplicate(struct duplicate *d, double limit,
+                                       struct pst_diag *diag)
+{
+    struct pst_awake awake = {0};
+    int code = MPI_SUCCESS, done = 0;
+
+    while (code == MPI_SUCCESS && !done) {
+        code = MPI_Test(&d->request, &done, MPI_STATUS_IGNORE);
+        pst_awake_update(&awake, pst_now());
+        if (code == MPI_SUCCESS && !done && limit > 0 && awake.now > limit)
+            return pst_diag_set(diag, PST_E_RUN_STUCK,
+                                "nothing has moved for %.3g s: not all ranks "
+                                "of the communicator make a session "
+                                "(--watchdog sets the limit)",
+                                awake.now);
+        if (!done)
+            sched_yield();
+    }
+    return code == MPI_SUCCESS
+               ? PST_OK
+               : fail(diag, code, "cannot duplicate the communicator");
+}
+
+/* Duplicates a communicator of an application's, one of whose ranks may never
+ * do so. */
+static enum pst_status duplicate_in_time(MPI_Comm from, double limit,
+                                         MPI_Comm *ret, struct pst_diag *diag)
+{
+    struct duplicate *d = pst_calloc(PST_TAG_NET, 1, sizeof(*d));
+    enum pst_status status;
+    int code;
+
+    if (d == NULL)
+        return pst_diag_nomem(diag, sizeof(*d));
+    code = MPI_Comm_idup(from, &d->comm, &d->request);
+    status = code == MPI_SUCCESS
+                 ? await_duplicate(d, limit, diag)
+                 : fail(diag, code, "cannot duplicate the communicator");
+    if (status == PST_ERR_PEER) {
+        d->next = abandoned;
+        abandoned = d;
+        return status;
+    }
+    if (status == PST_OK)
+        *ret = d->comm;
+    pst_free(d);
+    return status;
+}
+
 /* Duplicates a communicator. Its error handler is the caller's, and stays. */
-static enum pst_status duplicate_comm(MPI_Comm from, MPI_Comm *ret,
+static enum pst_status duplicate_comm(const struct mpi *t, MPI_Comm from,
+                                      double limit, MPI_Comm *ret,
                                       struct pst_diag *diag)
 {
     MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
-    int code;
+    enum pst_status status = PST_OK;
+    int code = MPI_SUCCESS;
 
     (void)MPI_Comm_get_errhandler(from, &handler);
     (void)MPI_Comm_set_errhandler(from, MPI_ERRORS_RETURN);
-    code = MPI_Comm_dup(from, ret);
+    if (t->is_guest)
+        status = duplicate_in_time(from, limit, ret, diag);
+    else
+        code = MPI_Comm_dup(from, ret);
     (void)MPI_Comm_set_errhandler(from, handler);
     if (handler != MPI_ERRHANDLER_NULL)
         (void)MPI_Errhandler_free(&handler);
     if (code != MPI_SUCCESS)
         return fail(diag, code, "cannot duplicate the communicator");
-    (void)MPI_Comm_set_errhandler(*ret, MPI_ERRORS_RETURN);
-    return PST_OK;
+    if (status == PST_OK)
+        (void)MPI_Comm_set_errhandler(*ret, MPI_ERRORS_RETURN);
+    return status;
 }
 
 /* Duplicates the communicator twice and queries this rank, the size and the
  * host's size. */
-static enum pst_status open_comms(struct mpi *t, MPI_Comm from,
+static enum pst_status open_comms(struct mpi *t, MPI_Comm from, double limit,
                                   struct pst_diag *diag)
 {
     MPI_Comm host = MPI_COMM_NULL;
     int code, size, rank, host_size;
 
     for (int i = 0; i < 2; i++) {
-        const enum pst_status status = duplicate_comm(from, &t->comms[i], diag);
+        const enum pst_status status =
+            duplicate_comm(t, from, limit, &t->comms[i], diag);
 
         if (status != PST_OK)
             return status;
@@ -149,6 +225,8 @@ static void mpi_free(struct mpi *t)
     while (t->chunks) {
         struct chunk *next = t->chunks->next;
 
+        for (size_t i = 0; i < POOL_CHUNK; i++)
+            pst_free(t->chunks->pieces[i].dropped);
         pst_free(t->chunks);
         t->chunks = next;
     }
@@ -183,7 +261,7 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
                  ? pst_diag_set(diag, PST_E_NET_NOT_BUILT,
                                 "this MPI cannot be called beside a second "
                                 "thread (MPI_THREAD_FUNNELED)")
-                 : open_comms(t, MPI_COMM_WORLD, diag);
+                 : open_comms(t, MPI_COMM_WORLD, 0, diag);
     if (status != PST_OK) {
         mpi_close(&t->base);
         return status;
@@ -256,7 +334,7 @@ static enum pst_status check_communicator(const MPI_Comm *comm,
     return PST_OK;
 }
 
-enum pst_status pst_transport_mpi_on(const void *comm,
+enum pst_status pst_transport_mpi_on(const void *comm, double limit,
                                      struct pst_transport **ret,
                                      struct pst_diag *diag)
 {
@@ -268,7 +346,7 @@ enum pst_status pst_transport_mpi_on(const void *comm,
     if (status != PST_OK)
         return status;
     t->is_guest = true;
-    status = open_comms(t, *(const MPI_Comm *)comm, diag);
+    status = open_comms(t, *(const MPI_Comm *)comm, limit, diag);
     if (status != PST_OK) {
         mpi_close(&t->base);
         return status;
@@ -348,7 +426,7 @@ static void release_pieces(struct mpi *t, struct pst_request *req)
 struct end {
     MPI_Comm comm;
     int peer, tag;
-    bool recv;
+    bool recv, awaited;
 };
 
 /* Posts a piece of `len` bytes and appends it to the message. data NULL: the
@@ -368,6 +446,9 @@ static enum pst_status post_piece(struct mpi *t, const struct end *end,
                         .len = (int)len,
                         .recv = end->recv,
                         .is_sum = data == NULL,
+                        .awaited = end->awaited,
+                        .peer = end->peer,
+                        .tag = end->tag,
                         .state = PST_AGAIN,
                         .sum = sum};
     p->data = data != NULL ? data : &p->sum;
@@ -376,6 +457,8 @@ static enum pst_status post_piece(struct mpi *t, const struct end *end,
     else
         req->impl = p;
     *last = p;
+    if (p->awaited)
+        return PST_OK;
     code = end->recv ? MPI_Irecv(p->data, p->len, MPI_BYTE, end->peer, end->tag,
                                  end->comm, &p->mpi)
                      : MPI_Isend(p->data, p->len, MPI_BYTE, end->peer, end->tag,
@@ -393,9 +476,11 @@ static enum pst_status post_message(struct mpi *t, unsigned peer, int tag,
                             .peer = (int)peer,
                             .tag = tag >= PST_MSG_OTHERS ? tag - PST_MSG_OTHERS
                                                          : tag,
-                            .recv = recv};
+                            .recv = recv,
+                            .awaited = recv && PST_MSG_IS_ALONE(tag)};
     /* Messages that `take` receives have no checksum. */
-    const bool has_sum = t->base.checks && tag != PST_MSG_BEAT;
+    const bool has_sum =
+        t->base.checks && tag != PST_MSG_BEAT && tag != PST_MSG_CALLED;
     const uint32_t sum = has_sum && !recv ? pst_crc32c(0, buf, len) : 0;
     static char nothing; /* MPI needs an address even for an empty message */
     struct piece *last = NULL;
@@ -436,20 +521,63 @@ static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
     return post_message((struct mpi *)base, peer, tag, buf, len, true, req);
 }
 
+/* Posts the receive of an awaited piece if its message has arrived; of a
+ * message of another length into memory of its own, since it is dropped. */
+static void receive_arrived(const struct mpi *t, struct piece *p)
+{
+    MPI_Message message;
+    MPI_Status status;
+    int flag = 0, count = 0;
+
+    if (MPI_Improbe(p->peer, p->tag, t->comms[1], &flag, &message, &status) !=
+        MPI_SUCCESS)
+        p->state = PST_ERR_PEER;
+    if (p->state != PST_AGAIN || !flag)
+        return;
+    p->awaited = false;
+    if (MPI_Get_count(&status, MPI_BYTE, &count) != MPI_SUCCESS)
+        p->state = PST_ERR_PEER;
+    if (p->state == PST_AGAIN && count != p->len) {
+        p->len = count;
+        p->dropped = p->data = pst_alloc(PST_TAG_NET, (size_t)count + 1);
+        if (p->data == NULL)
+            p->state = PST_ERR_PEER;
+    }
+    if (p->state == PST_AGAIN &&
+        MPI_Imrecv(p->data, p->len, MPI_BYTE, &message, &p->mpi) != MPI_SUCCESS)
+        p->state = PST_ERR_PEER;
+}
+
+/* Frees the memory of a message that is dropped. */
+static bool free_dropped(struct piece *p)
+{
+    const bool any = p->dropped != NULL;
+
+    pst_free(p->dropped);
+    p->dropped = NULL;
+    return any;
+}
+
 /* Calls MPI_Test on one piece. Returns false while it is in flight. */
-static bool test_piece(struct piece *p)
+static bool test_piece(const struct mpi *t, struct piece *p)
 {
     MPI_Status status;
     int done = 0, count = 0;
 
+    if (p->state == PST_AGAIN && p->awaited)
+        receive_arrived(t, p);
     if (p->state != PST_AGAIN)
         return true;
+    if (p->awaited)
+        return false;
     if (MPI_Test(&p->mpi, &done, &status) != MPI_SUCCESS) {
         p->mpi = MPI_REQUEST_NULL;
         p->state = PST_ERR_PEER; /* also if the message was too long */
     } else if (done) {
         (void)MPI_Get_count(&status, MPI_BYTE, &count);
         p->state = p->recv && count != p->len ? PST_ERR_PEER : PST_OK;
+        if (free_dropped(p))
+            p->state = PST_ERR_PEER;
     }
     return p->state != PST_AGAIN;
 }
@@ -479,7 +607,7 @@ static enum pst_status mpi_test(struct pst_transport *base,
     if (req->state != PST_AGAIN)
         return (enum pst_status)req->state;
     for (struct piece *p = req->impl; p; p = p->next) {
-        if (!test_piece(p))
+        if (!test_piece((const struct mpi *)base, p))
             return PST_AGAIN;
         if (p->state != PST_OK)
             state = p->state;

@@ -20,11 +20,12 @@ static enum pst_status missing_open(const char *spec,
     return refuse_mpi(diag);
 }
 
-enum pst_status pst_transport_mpi_on(const void *comm,
+enum pst_status pst_transport_mpi_on(const void *comm, double limit,
                                      struct pst_transport **ret,
                                      struct pst_diag *diag)
 {
     (void)comm;
+    (void)limit;
     (void)ret;
     return refuse_mpi(diag);
 }

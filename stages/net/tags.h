@@ -4,7 +4,8 @@
 /*
  * Table of message tags. The ranges are consecutive: PST_MSG_name ..
  * PST_MSG_name_LAST. A step reuses the tags of the previous one. BROADCAST ..
- * COLLECTIVE and CLOSED are used outside of steps, BEAT also in steps.
+ * COLLECTIVE and CLOSED are used outside of steps, BEAT, CALL and CALLED also
+ * in steps.
  *
  *   name      tags         use
  */
@@ -20,6 +21,8 @@
     X(FACTS, 1)        /* facts that must be equal on all ranks, to rank 0 */  \
     X(ALIKE, 1)        /* result of their comparison, to all */                \
     X(COLLECTIVE, 1)   /* used by the daemon */                                \
+    X(CALL, 1)         /* which call of the library a rank makes, to rank 0 */ \
+    X(CALLED, 1)       /* the answer of rank 0, to all */                      \
     X(PARTS, 1 << 27)  /* reductions of parameters that several stages use */  \
     X(PIECES, 1 << 25) /* reductions of gradients over replicas */             \
     X(VALUES, 1 << 25) /* parameters and buffers at the end of a step */       \
@@ -33,6 +36,11 @@ enum pst_msg {
 #undef PST_MSG_ROW
         PST_N_MSGS
 };
+
+/* True if a rank posts one receive with that tag from a peer at a time, whose
+ * length depends on more than what ranks have compared. */
+#define PST_MSG_IS_ALONE(tag)                                                  \
+    ((tag) >= PST_MSG_BROADCAST && (tag) <= PST_MSG_CALLED)
 
 /* The 2^28 tags that MPI implementations support at least are used twice: for
  * edges, and on a second communicator for all others. */

@@ -9,11 +9,12 @@
  * blocks except open, close and wait.
  * Order: messages with the same (source, destination, tag) arrive in send
  * order. Lengths of a send and its receive must be equal; if they are not, the
- * receive (with self also the send) ends with PST_ERR_PEER. This only helps to
- * find a bug: Open MPI 4.1 may write past the end of a receive that is too
- * short. Ranks agree on the plan before they send.
- * Ownership: posting borrows the request and its buffer until test() returns
- * anything but PST_AGAIN; nobody may touch either before that.
+ * receive (with self also the send) ends with PST_ERR_PEER. No receive with a
+ * tag of PST_MSG_IS_ALONE writes past its end. For other tags this only helps
+ * to find a bug, since Open MPI 4.1 may write past the end of a receive that is
+ * too short: ranks agree on the plan before they send. Ownership: posting
+ * borrows the request and its buffer until test() returns anything but
+ * PST_AGAIN; nobody may touch either before that.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -88,6 +89,10 @@ struct pst_transport {
      * PST_ERR_DAMAGED. Set equally on all ranks, while no message is in flight;
      * `self` ignores it, since nothing leaves the process. */
     bool checks;
+    /* Called repeatedly while a rank waits for another one; an error ends the
+     * wait. NULL: none. */
+    enum pst_status (*look)(void *ctx, struct pst_diag *diag);
+    void *look_ctx;
 };
 
 extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
@@ -96,8 +101,9 @@ extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
  * uses private duplicates. The application initializes and finalizes MPI; this
  * thread must be one that may call it. Several may be open in a process.
  * PST_ERR_CONFIG: MPI is not initialized, or its thread level is too low.
- * Returns owned *ret; close() is collective, too. */
-enum pst_status pst_transport_mpi_on(const void *comm,
+ * limit: seconds to wait for ranks that do not call it (PST_ERR_PEER); 0: no
+ * limit. Returns owned *ret; close() is collective, too. */
+enum pst_status pst_transport_mpi_on(const void *comm, double limit,
                                      struct pst_transport **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Writes the MPI_Comm of a communicator of Fortran, which is an integer

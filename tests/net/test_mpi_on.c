@@ -35,7 +35,7 @@ static struct pst_transport *open_on(MPI_Comm comm)
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    require(pst_transport_mpi_on(&comm, &t, &diag) == PST_OK, diag.text);
+    require(pst_transport_mpi_on(&comm, 0, &t, &diag) == PST_OK, diag.text);
     require(t->ops->size(t) == 2, "size");
     return t;
 }
@@ -128,7 +128,7 @@ static void refuses(MPI_Comm comm, const char *text)
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    assert_int_equal(pst_transport_mpi_on(&comm, &t, &diag), PST_ERR_CONFIG);
+    assert_int_equal(pst_transport_mpi_on(&comm, 0, &t, &diag), PST_ERR_CONFIG);
     assert_int_equal(diag.error, PST_E_NET_COMMUNICATOR);
     assert_non_null(strstr(diag.text, text));
 }
