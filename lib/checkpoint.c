@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/common/setting.h"
-#include "lib/object.h"
+#include "lib/collective.h"
 #include "lib/saves/claim.h"
 #include "stages/base/alloc.h"
 #include "stages/files/checkpoint/owner.h"
@@ -106,6 +106,8 @@ int penstock_save(penstock_session *session, const char *folder,
     char bad[PST_CHECKPOINT_REASON] = "";
     struct pst_save_note note = {.ret_bad = bad};
     struct pst_str options = {0};
+    struct pstl_collective call = {
+        .name = "save", .what = folder, .phase = PST_ALIVE_SAVE};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -118,7 +120,8 @@ int penstock_save(penstock_session *session, const char *folder,
     if (status == PST_OK)
         status = prepare_save(session, folder, &diag);
     note.course = session->course;
-    status = pst_transport_agree(session->transport, status, &diag);
+    call.place = pstl_call_place(folder);
+    status = pstl_call_settle(session, &call, status, &diag);
     if (status == PST_OK)
         status = pst_transport_agree(
             session->transport,
@@ -291,6 +294,8 @@ int penstock_load(penstock_session *session, const char *folder,
 {
     struct pst_checkpoint_info info;
     struct before known = {0};
+    struct pstl_collective call = {
+        .name = "load", .what = folder, .phase = PST_ALIVE_LOAD};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -301,7 +306,8 @@ int penstock_load(penstock_session *session, const char *folder,
                               "the folder is NULL or empty");
     else if (pstl_is_first(session))
         status = look_before_load(session, folder, &known, &diag);
-    status = pst_transport_agree(session->transport, status, &diag);
+    call.place = pstl_call_place(folder);
+    status = pstl_call_settle(session, &call, status, &diag);
     if (status == PST_OK)
         session->has_grads = session->is_half = false;
     if (status == PST_OK)

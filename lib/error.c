@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/base/host/log.h"
 
@@ -209,6 +210,7 @@ int pstl_session_release(penstock_session *session, enum pst_status status,
     if (status == PST_ERR_PEER || status == PST_ERR_DAMAGED ||
         status == PST_ERR_DEVICE || status == PST_ERR_INTERNAL)
         session->failed = true;
+    pstl_calls_leave(session);
     if (!session->failed)
         pstl_settle_views(session);
     pstl_thread_restore(&session->caller);

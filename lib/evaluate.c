@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The mean loss over any number of rows, each of them once. */
 #include "daemon/common/setup.h"
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/base/checked.h"
 #include "stages/graph/bytes.h"
@@ -279,6 +280,8 @@ int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
                       size_t n_inputs, double *ret_loss,
                       struct penstock_error *error)
 {
+    const struct pstl_collective call = {.name = "evaluate",
+                                         .phase = PST_ALIVE_STEP};
     struct pst_data_extent x = {0};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
@@ -288,7 +291,7 @@ int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
     if (ret_loss == NULL)
         status =
             pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "ret_loss is NULL");
-    status = pst_transport_agree(session->transport, status, &diag);
+    status = pstl_call_settle(session, &call, status, &diag);
     if (status == PST_OK)
         status = find_extent(session, inputs, n_inputs, &x, &diag);
     if (status == PST_OK)

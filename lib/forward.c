@@ -3,9 +3,11 @@
  * first pass creates. It reads parameters in the memory of the session's engine
  * where it can; the others are copied before a pass if they have changed. */
 #include <math.h>
+#include <stdio.h>
 
 #include "daemon/common/model/evaluator.h"
 #include "daemon/common/setup.h"
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/base/alloc.h"
 #include "stages/run/state/values.h"
@@ -114,6 +116,8 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
                      size_t n_inputs, double *ret_loss,
                      struct penstock_error *error)
 {
+    const struct pstl_collective call = {.name = "forward",
+                                         .phase = PST_ALIVE_STEP};
     struct pstl_source source = {.session = session};
     struct pst_engine *engine = NULL;
     struct pst_step_result r;
@@ -122,9 +126,8 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_agree(
-        session->transport, check_forward(session, inputs, n_inputs, &diag),
-        &diag);
+    status = pstl_call_settle(
+        session, &call, check_forward(session, inputs, n_inputs, &diag), &diag);
     if (status == PST_OK)
         status = pstl_forward_prepare(session, &engine, &diag);
     if (status == PST_OK)
@@ -213,14 +216,17 @@ int penstock_output(penstock_session *session, size_t output, DLTensor *dst,
                     struct penstock_error *error)
 {
     struct pstl_view view = {0};
+    char number[24];
+    const struct pstl_collective call = {
+        .name = "output", .what = number, .phase = PST_ALIVE_GATHER};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_agree(
-        session->transport, view_output(session, output, dst, &view, &diag),
-        &diag);
+    (void)snprintf(number, sizeof(number), "%zu", output);
+    status = pstl_call_settle(
+        session, &call, view_output(session, output, dst, &view, &diag), &diag);
     if (status == PST_OK)
         status = copy_output(session, output, &view, &diag);
     return pstl_session_release(session, status, &diag, error);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Gradients of inputs. */
+#include <stdio.h>
+
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/base/alloc.h"
 
@@ -51,20 +54,25 @@ int penstock_input_gradient(penstock_session *session, size_t input,
 {
     struct pstl_view view = {0};
     void *copy = NULL, *at = NULL;
+    char number[24];
+    const struct pstl_collective call = {
+        .name = "input_gradient", .what = number, .phase = PST_ALIVE_GATHER};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_agree(
-        session->transport,
+    (void)snprintf(number, sizeof(number), "%zu", input);
+    status = pstl_call_settle(
+        session, &call,
         make_view(session, input, dst, &view, &copy, &at, &diag), &diag);
-    if (status == PST_OK)
+    if (status == PST_OK) {
         status = pst_engine_fetch_input_grad(session->engine, (unsigned)input,
                                              at, &diag);
-    if (status == PST_OK && copy != NULL)
-        status = pstl_push(session, copy, &view, &diag);
-    status = pst_transport_agree(session->transport, status, &diag);
+        if (status == PST_OK && copy != NULL)
+            status = pstl_push(session, copy, &view, &diag);
+        status = pst_transport_agree(session->transport, status, &diag);
+    }
     if (status == PST_OK && at != NULL)
         atomic_fetch_add(&session->copies.written,
                          pst_meta_bytes(&session->inputs[input].meta));

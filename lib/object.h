@@ -40,6 +40,7 @@ struct pstl_thread {
 struct pstl_tensors PST_VEC(struct pstl_tensor);
 
 struct pstl_modules;
+struct pstl_calls;
 
 struct penstock_model {
     atomic_bool has_session;
@@ -78,6 +79,7 @@ struct penstock_session {
     struct pstl_messages messages;
     struct pst_exec_options options; /* borrows config */
     struct pst_transport *transport;
+    struct pstl_calls *calls; /* collective.c; NULL: one rank, or one process */
     struct pst_batch batch;
     struct pstl_changed *changed; /* has the batch's plan; or NULL */
     bool keeps_base; /* pstl_carried_keep has marked the model's plan */

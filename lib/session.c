@@ -8,6 +8,7 @@
 #include "daemon/common/model/doubts.h"
 #include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "lib/saves/claim.h"
 #include "stages/base/alloc.h"
@@ -368,16 +369,22 @@ static enum pst_status make_parts(struct penstock_session *s,
             status = open_self(s, diag);
     } else {
         struct pst_diag of_net;
-        const enum pst_status net =
-            pst_transport_mpi_on(c->mpi_comm, 0, &s->transport, &of_net);
+        const enum pst_status net = pst_transport_mpi_on(
+            c->mpi_comm, status == PST_OK ? s->config.watchdog : 0,
+            &s->transport, &of_net);
 
         if (net != PST_OK) {
             *diag = of_net;
             return net;
         }
+        if (status == PST_OK)
+            status = pstl_calls_new(s, diag);
+        pstl_calls_enter(s, PST_ALIVE_START);
         status = pst_transport_agree(s->transport, status, diag);
         if (status == PST_OK)
             status = compare_options(s, diag);
+        if (status == PST_OK)
+            (void)pst_alive_begin_phase(PST_ALIVE_LOAD);
     }
     if (status != PST_OK)
         return status;
@@ -419,6 +426,7 @@ static void free_session(struct penstock_session *s)
     pst_engine_free(s->engine);
     if (s->transport != NULL)
         s->transport->ops->close(s->transport);
+    pstl_calls_free(s->calls);
     free_memory(s);
 }
 
@@ -472,6 +480,7 @@ int penstock_session_new(penstock_model *model,
     s->messages = (struct pstl_messages){c.message, c.message_ctx};
     pstl_receive_log(&s->messages);
     status = make_parts(s, &c, &diag);
+    pstl_calls_leave(s);
     pstl_receive_log(NULL);
     caller = s->caller;
     if (status != PST_OK)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/base/alloc.h"
 #include "stages/run/state/values.h"
@@ -97,6 +98,21 @@ static enum pst_status copy_on_gpu(const penstock_session *s,
     return pstl_move(mem, from, view, ret_done, diag);
 }
 
+/* COLLECTIVE. Begins a call for a tensor, whose name ranks compare; tensor
+ * NULL: there is none of the caller's name. */
+static enum pst_status settle(penstock_session *s, const char *call,
+                              const struct pstl_tensor *tensor,
+                              const char *name, enum pst_status status,
+                              struct pst_diag *diag)
+{
+    const struct pstl_collective c = {.name = call,
+                                      .what =
+                                          tensor != NULL ? tensor->name : name,
+                                      .phase = PST_ALIVE_GATHER};
+
+    return pstl_call_settle(s, &c, status, diag);
+}
+
 /* Copies a parameter, buffer or gradient to the caller's tensor on rank 0, to
  * which `fetch` sends it. before: an error found already; PST_OK: none. */
 static enum pst_status copy_to_caller(penstock_session *s, const char *name,
@@ -104,6 +120,7 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
                                       enum pst_status before,
                                       struct pst_diag *diag)
 {
+    const bool is_grad = fetch == pst_engine_fetch_grad;
     const struct pstl_tensor *tensor = NULL;
     struct pstl_view view = {0};
     void *copy = NULL, *at = NULL;
@@ -113,11 +130,15 @@ static enum pst_status copy_to_caller(penstock_session *s, const char *name,
     if (status == PST_OK)
         status =
             view_state(s, name, dst, false, &tensor, &view, &copy, &at, diag);
-    if (status == PST_OK && fetch == pst_engine_fetch_grad && !tensor->trained)
+    if (status == PST_OK && is_grad && !tensor->trained)
         status = refuse_untrained(name, diag);
-    status = pst_transport_agree(s->transport, status, diag);
-    if (status == PST_OK)
-        status = copy_on_gpu(s, tensor, &view, fetch, &done, diag);
+    status =
+        settle(s, is_grad ? "gradient" : "get", tensor, name, status, diag);
+    if (status != PST_OK) {
+        pst_free(copy);
+        return status;
+    }
+    status = copy_on_gpu(s, tensor, &view, fetch, &done, diag);
     if (status == PST_OK && !done)
         status =
             fetch(s->engine, tensor->index, pstl_is_first(s) ? at : NULL, diag);
@@ -191,7 +212,11 @@ static enum pst_status set(penstock_session *s, const char *name,
             view_state(s, name, src, true, &tensor, &view, &copy, &at, diag);
     if (status == PST_OK && write != pst_engine_write_param && !tensor->trained)
         status = refuse_untrained(name, diag);
-    status = pst_transport_agree(s->transport, status, diag);
+    status = settle(s,
+                    write == pst_engine_write_param ? "set"
+                    : write == add_grad             ? "set_gradient with add"
+                                                    : "set_gradient",
+                    tensor, name, status, diag);
     if (status == PST_OK) {
         const struct pst_meta whole = whole_of(tensor);
 

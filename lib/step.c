@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Steps of training on inputs in memory of the caller, or from a callback. */
+#include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/graph/bytes.h"
 #include "stages/run/data/mean.h"
@@ -237,17 +238,26 @@ static int run_step(penstock_session *s, struct pstl_source *source,
                     struct penstock_step *ret, struct pst_diag *diag,
                     struct penstock_error *error)
 {
+    const struct pstl_collective call = {
+        .name = source->holds ? "forward_backward" : "train_step",
+        .phase = PST_ALIVE_STEP};
     struct pst_diag refused = *diag;
     struct pst_step_result r;
-    enum pst_status status;
+    enum pst_status status, end;
 
-    if (refused.error == PST_E_LIBRARY_ORDER) /* on all ranks */
-        return pstl_session_release(s, refused.status, diag, error);
+    /* On all ranks, or they make other calls. */
+    if (refused.error == PST_E_LIBRARY_ORDER || !s->trains) {
+        status = pstl_call_settle(s, &call, refused.status, diag);
+        return pstl_session_release(s, status, diag, error);
+    }
     s->has_grads = s->is_half = false;
     if (refused.status != PST_OK)
         source->refused = &refused;
-    status = s->trains ? pstl_step_run(s->engine, source, s->step, &r, diag)
-                       : refused.status;
+    status = pstl_call_begin_step(s, &call, diag);
+    if (status == PST_OK)
+        status = pstl_step_run(s->engine, source, s->step, &r, diag);
+    end = pstl_call_end_step(s, status == PST_OK ? diag : NULL);
+    status = status == PST_OK ? end : status;
     if (status == PST_OK) {
         s->has_grads = true;
         s->is_half = source->holds;
@@ -327,6 +337,8 @@ int penstock_forward_backward_fill(penstock_session *session,
 int penstock_update(penstock_session *session, struct penstock_step *ret,
                     struct penstock_error *error)
 {
+    const struct pstl_collective call = {.name = "update",
+                                         .phase = PST_ALIVE_STEP};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -337,8 +349,8 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
                               "there are no gradients for an update: call "
                               "penstock_forward_backward before");
     if (status == PST_OK)
-        status = pst_transport_agree(
-            session->transport, pstl_check_struct("ret", ret, &diag), &diag);
+        status = pstl_check_struct("ret", ret, &diag);
+    status = pstl_call_settle(session, &call, status, &diag);
     if (status == PST_OK) {
         session->is_half = false;
         status =

@@ -7,7 +7,7 @@
 #include "daemon/common/model/replace.h"
 #include "daemon/common/model/states.h"
 #include "daemon/common/setup.h"
-#include "lib/object.h"
+#include "lib/collective.h"
 #include "stages/base/alloc.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/convert/again.h"
@@ -284,6 +284,8 @@ int penstock_swap(penstock_session *session, const char *module,
                   size_t n_options, struct penstock_error *error)
 {
     struct swap x = {.session = session, .what = {.path = module}};
+    const struct pstl_collective call = {
+        .name = "swap", .what = module, .phase = PST_ALIVE_LOAD};
     struct pst_diag diag;
     enum pst_status status = pstl_session_acquire(session, &diag);
 
@@ -294,7 +296,7 @@ int penstock_swap(penstock_session *session, const char *module,
         status = read_options(&x, options, n_options, &diag);
     if (status == PST_OK)
         status = make_plan(&x, path, &diag);
-    status = pst_transport_agree(session->transport, status, &diag);
+    status = pstl_call_settle(session, &call, status, &diag);
     if (status == PST_OK)
         status = pstl_check_same(session, "state", pst_str_text(&x.said),
                                  x.said.len, &diag);

@@ -8,8 +8,9 @@
 /* There is one writer and there are many readers: relaxed loads and stores are
  * enough, since no other memory depends on the values. */
 static struct pst_alive process = PST_ALIVE_NONE;
-static struct pst_alive *alive = &process;
+static struct pst_alive *of_process = &process;
 
+static _Thread_local struct pst_alive *own; /* pst_alive_enter */
 static _Thread_local bool watched;
 static _Thread_local atomic_uint_fast64_t *helped;
 
@@ -26,7 +27,28 @@ const char *pst_alive_name(unsigned phase)
 
 void pst_alive_use_state(struct pst_alive *other)
 {
-    alive = other != NULL ? other : &process;
+    of_process = other != NULL ? other : &process;
+}
+
+/* Returns the state that the calling thread uses. */
+static struct pst_alive *here(void)
+{
+    return own != NULL ? own : of_process;
+}
+
+struct pst_alive *pst_alive_enter(struct pst_alive *state)
+{
+    struct pst_alive *before = own;
+
+    own = state;
+    watched = true;
+    return before;
+}
+
+void pst_alive_leave(struct pst_alive *before)
+{
+    own = before;
+    watched = before != NULL;
 }
 
 void pst_alive_watch(void)
@@ -49,15 +71,15 @@ static void increment_count(atomic_uint_fast64_t *count)
 
 static void set_phase(enum pst_alive_phase phase, enum pst_alive_phase before)
 {
-    atomic_store_explicit(&alive->phase, phase, memory_order_relaxed);
-    increment_count(&alive->work_done);
-    if (phase != before && alive->hook != NULL)
-        alive->hook(alive->hook_ctx);
+    atomic_store_explicit(&here()->phase, phase, memory_order_relaxed);
+    increment_count(&here()->work_done);
+    if (phase != before && here()->hook != NULL)
+        here()->hook(here()->hook_ctx);
 }
 
 static enum pst_alive_phase phase_now(void)
 {
-    return (enum pst_alive_phase)atomic_load_explicit(&alive->phase,
+    return (enum pst_alive_phase)atomic_load_explicit(&here()->phase,
                                                       memory_order_relaxed);
 }
 
@@ -86,14 +108,14 @@ void pst_alive_restore_phase(enum pst_alive_phase before)
 void pst_alive_mark_collective(bool collective)
 {
     if (watched)
-        atomic_store_explicit(&alive->collective, collective,
+        atomic_store_explicit(&here()->collective, collective,
                               memory_order_relaxed);
 }
 
 void pst_alive_record_progress(void)
 {
     if (watched)
-        increment_count(&alive->work_done);
+        increment_count(&here()->work_done);
 }
 
 void pst_alive_count_in(atomic_uint_fast64_t *count)
@@ -107,22 +129,22 @@ void pst_alive_progress(void)
         increment_count(helped);
     if (!watched)
         return;
-    increment_count(&alive->work_done);
-    if (alive->hook != NULL)
-        alive->hook(alive->hook_ctx);
+    increment_count(&here()->work_done);
+    if (here()->hook != NULL)
+        here()->hook(here()->hook_ctx);
 }
 
 void pst_alive_record_poll(void)
 {
     if (watched)
-        increment_count(&alive->polls);
+        increment_count(&here()->polls);
 }
 
 void pst_alive_step(uint64_t step)
 {
     if (!watched)
         return;
-    atomic_store_explicit(&alive->step, step, memory_order_relaxed);
+    atomic_store_explicit(&here()->step, step, memory_order_relaxed);
     pst_fault_step(step);
 }
 
@@ -131,7 +153,7 @@ void pst_alive_step(uint64_t step)
 void pst_alive_action(int kind, int stage, int microbatch)
 {
     if (watched)
-        atomic_store_explicit(&alive->place,
+        atomic_store_explicit(&here()->place,
                               (uint64_t)(kind & 0xff) << 56 |
                                   (uint64_t)(stage & 0xffffff) << 32 |
                                   (uint32_t)microbatch,
@@ -141,19 +163,19 @@ void pst_alive_action(int kind, int stage, int microbatch)
 struct pst_alive_state pst_alive_state(void)
 {
     const uint64_t place =
-        atomic_load_explicit(&alive->place, memory_order_relaxed);
+        atomic_load_explicit(&here()->place, memory_order_relaxed);
     const int stage = (int)(place >> 32 & 0xffffff);
 
     return (struct pst_alive_state){
         .phase = (enum pst_alive_phase)atomic_load_explicit(
-            &alive->phase, memory_order_relaxed),
+            &here()->phase, memory_order_relaxed),
         .collective =
-            atomic_load_explicit(&alive->collective, memory_order_relaxed),
+            atomic_load_explicit(&here()->collective, memory_order_relaxed),
         .work_done =
-            atomic_load_explicit(&alive->work_done, memory_order_relaxed),
-        .polls = atomic_load_explicit(&alive->polls, memory_order_relaxed),
+            atomic_load_explicit(&here()->work_done, memory_order_relaxed),
+        .polls = atomic_load_explicit(&here()->polls, memory_order_relaxed),
         .place = {.step =
-                      atomic_load_explicit(&alive->step, memory_order_relaxed),
+                      atomic_load_explicit(&here()->step, memory_order_relaxed),
                   .kind = (int)(place >> 56),
                   .stage = stage == 0xffffff ? -1 : stage,
                   .microbatch = (int)(uint32_t)place},
@@ -162,25 +184,25 @@ struct pst_alive_state pst_alive_state(void)
 
 void pst_alive_set_hook(pst_alive_fn fn, void *ctx)
 {
-    alive->hook = fn;
-    alive->hook_ctx = ctx;
+    here()->hook = fn;
+    here()->hook_ctx = ctx;
 }
 
 void pst_alive_set_limit(double seconds)
 {
-    atomic_store_explicit(&alive->limit, seconds, memory_order_relaxed);
+    atomic_store_explicit(&here()->limit, seconds, memory_order_relaxed);
     pst_alive_set_step_limit(seconds);
 }
 
 void pst_alive_set_step_limit(double seconds)
 {
-    atomic_store_explicit(&alive->step_limit, seconds, memory_order_relaxed);
+    atomic_store_explicit(&here()->step_limit, seconds, memory_order_relaxed);
 }
 
 double pst_alive_limit_of(unsigned phase)
 {
-    return atomic_load_explicit(phase == PST_ALIVE_STEP ? &alive->step_limit
-                                                        : &alive->limit,
+    return atomic_load_explicit(phase == PST_ALIVE_STEP ? &here()->step_limit
+                                                        : &here()->limit,
                                 memory_order_relaxed);
 }
 
@@ -215,12 +237,13 @@ void pst_awake_update(struct pst_awake *awake, double clock)
 void pst_alive_add_stopped(double seconds)
 {
     atomic_store_explicit(
-        &alive->stopped_s,
-        atomic_load_explicit(&alive->stopped_s, memory_order_relaxed) + seconds,
+        &here()->stopped_s,
+        atomic_load_explicit(&here()->stopped_s, memory_order_relaxed) +
+            seconds,
         memory_order_relaxed);
 }
 
 double pst_alive_stopped_seconds(void)
 {
-    return atomic_load_explicit(&alive->stopped_s, memory_order_relaxed);
+    return atomic_load_explicit(&here()->stopped_s, memory_order_relaxed);
 }

@@ -75,6 +75,12 @@ struct pst_alive {
  * (tests/sim/). */
 void pst_alive_use_state(struct pst_alive *other);
 
+/* Makes the calling thread watched, with the state `state` (borrowed) instead
+ * of that of the process, until pst_alive_leave, which gets what this returned:
+ * for calls of the library, in threads of the application. Such a thread has
+ * called neither this nor pst_alive_watch, or called this. */
+struct pst_alive *pst_alive_enter(struct pst_alive *state);
+void pst_alive_leave(struct pst_alive *before);
 /* Makes the calling thread the watched one. */
 void pst_alive_watch(void);
 bool pst_alive_is_watched(void); /* true for the calling thread */

@@ -127,6 +127,7 @@ static enum pst_status report_outcome(struct pst_rank *r)
     record_kernel_fault(r, outcome.readback.fault);
     record_device(r);
     outcome.fault = r->step.error;
+    outcome.holds = r->step.holds;
     outcome.microbatch = r->step.fault_microbatch;
     if (r->step.updated != 0)
         outcome.stayed =

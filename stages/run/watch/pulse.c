@@ -471,6 +471,31 @@ void pst_pulse_free(struct pst_pulse *p)
     pst_free(p);
 }
 
+void pst_pulse_resume(struct pst_pulse *p)
+{
+    if (has_no_peers(p))
+        return;
+    /* Time and work before the call are not those of a stopped process. */
+    p->awake.last = 0;
+    p->awake.stopped_s = 0;
+    p->stopped_s = pst_alive_stopped_seconds();
+    p->moves = pst_alive_state().work_done;
+    p->moved = p->awake.now;
+    p->next_poll = p->next_beat = 0;
+    for (unsigned i = 0; i < p->n_others; i++)
+        p->others[i].arrived = p->others[i].heard_at = p->awake.now;
+    exchange_beats(p, pst_now());
+}
+
+void pst_pulse_pause(struct pst_pulse *p)
+{
+    if (has_no_peers(p))
+        return;
+    p->peer = p->rank;
+    p->next_beat = 0;
+    exchange_beats(p, pst_now());
+}
+
 void pst_pulse_set_requests(struct pst_pulse *p, pst_requests_fn fn, void *ctx)
 {
     p->get_requests = fn;
@@ -501,6 +526,16 @@ bool pst_pulse_take_silence(struct pst_pulse *p, struct pst_silence *ret)
     return false;
 }
 
+/* Looks for reasons to end a wait. */
+static enum pst_status look(struct pst_transport *t, unsigned peer,
+                            struct pst_diag *diag)
+{
+    const enum pst_status status =
+        t->look != NULL ? t->look(t->look_ctx, diag) : PST_OK;
+
+    return status == PST_OK ? pst_pulse_poll(t->pulse, peer, diag) : status;
+}
+
 static enum pst_status await_request(struct pst_transport *t,
                                      struct pst_request *request, unsigned peer,
                                      pst_idle_fn idle, void *ctx,
@@ -512,7 +547,7 @@ static enum pst_status await_request(struct pst_transport *t,
         if (status == PST_OK)
             return PST_OK;
         if (status == PST_AGAIN)
-            status = pst_pulse_poll(t->pulse, peer, diag);
+            status = look(t, peer, diag);
         else if (status == PST_ERR_DAMAGED)
             return pst_diag_set(diag, PST_E_RUN_MESSAGE_DAMAGED,
                                 "rank %u: checksum mismatch (CRC32C) in a "
@@ -530,6 +565,17 @@ static enum pst_status await_request(struct pst_transport *t,
         else
             usleep(looks < 20000 ? 50 : 1000);
     }
+}
+
+/* Notes how a wait for a message has ended, and returns it. */
+static enum pst_status finish(struct pst_transport *t, enum pst_status status,
+                              const struct pst_diag *diag)
+{
+    if (status == PST_OK)
+        pst_alive_record_progress();
+    else if (t->pulse != NULL && diag != NULL)
+        t->pulse->broken = *diag;
+    return status;
 }
 
 enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
@@ -551,10 +597,12 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
         return pst_diag_carry(diag, PST_E_NET_MESSAGE, status,
                               "rank %u: no message %s rank %u", self,
                               send ? "to" : "from", peer);
-    status = await_request(t, &request, peer, idle, ctx, diag);
-    if (status == PST_OK)
-        pst_alive_record_progress();
-    else if (t->pulse != NULL && diag != NULL)
-        t->pulse->broken = *diag;
-    return status;
+    return finish(t, await_request(t, &request, peer, idle, ctx, diag), diag);
+}
+
+enum pst_status pst_pulse_await(struct pst_transport *t,
+                                struct pst_request *request, unsigned peer,
+                                struct pst_diag *diag)
+{
+    return finish(t, await_request(t, request, peer, NULL, NULL, diag), diag);
 }

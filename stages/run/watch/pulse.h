@@ -40,6 +40,13 @@ enum pst_status pst_pulse_new(struct pst_transport *transport,
  * flight until then. */
 void pst_pulse_free(struct pst_pulse *pulse);
 
+/* For ranks that only exchange heartbeats in calls of the library: begin and
+ * end such a call, with the thread's phase. Silence before the call does not
+ * count.
+ */
+void pst_pulse_resume(struct pst_pulse *pulse);
+void pst_pulse_pause(struct pst_pulse *pulse);
+
 /* Returns this rank's requests to rank 0, as bits; called before each
  * heartbeat. */
 typedef unsigned (*pst_requests_fn)(void *ctx);
@@ -75,6 +82,12 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
                                    void *data, size_t bytes, pst_idle_fn idle,
                                    void *ctx,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Waits for a message that the transport has been given, with pst_pulse_poll.
+ */
+enum pst_status pst_pulse_await(struct pst_transport *t,
+                                struct pst_request *request, unsigned peer,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Prints "save" or "step 5, action 1F0 (stage 1, microbatch 0)". */
 void pst_alive_print(const struct pst_alive_state *state, struct pst_str *out);

@@ -56,15 +56,21 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
 {
     const struct pst_rank *r = engine->ranks[0];
     const struct pst_message *m = pst_rank_waits_for(r);
-    struct pst_pulse *pulse = engine->transport->pulse;
+    struct pst_transport *t = engine->transport;
+    struct pst_pulse *pulse = t->pulse;
+    enum pst_status status = PST_OK;
     struct pst_diag known;
 
+    if (t->look != NULL)
+        status = t->look(t->look_ctx, diag);
+    if (status != PST_OK)
+        return status;
     if (pulse != NULL &&
         pst_pulse_poll(pulse,
                        m != NULL ? m->peer : pst_role_number(pst_rank_role(r)),
                        &known) != PST_OK)
         return report_stuck_ranks(engine, known.text, diag);
-    if (pulse != NULL && !engine->transport->ops->one_process)
+    if (pulse != NULL && !t->ops->one_process)
         return PST_OK;
     pst_awake_update(&engine->awake, pst_now());
     if (engine->awake.stopped_s > 0)

@@ -103,6 +103,7 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
     report->control = o->control;
     report->microbatch = o->microbatch;
     report->traced = o->trace->on;
+    report->holds = o->holds;
     if (has_text(report)) {
         struct pst_report_text *text = a->report_text;
 
@@ -348,6 +349,23 @@ static void find_origin(struct pst_agreement *a)
              first == inf && nan->order != PST_ORIGIN_NONE ? nan->text : "");
 }
 
+/* Refuses a step that only some ranks would end with an update: callers of the
+ * library have called different functions. */
+static void refuse_halves(struct pst_agreement *a)
+{
+    const bool holds = report_of(a, 0)->holds;
+
+    for (unsigned k = 1; k < pst_role_job_size(a->role); k++)
+        if ((bool)report_of(a, k)->holds != holds) {
+            a->decision->fault = (int32_t)PST_E_LIBRARY_CALLS;
+            snprintf(a->text, sizeof(a->text),
+                     "rank %u called %s where rank 0 called %s", k,
+                     holds ? "train_step" : "forward_backward",
+                     holds ? "forward_backward" : "train_step");
+            return;
+        }
+}
+
 static void make_decision(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
@@ -388,6 +406,8 @@ static void make_decision(struct pst_agreement *a)
         refuse_not_finite(a);
     if (!v->fault && pst_role_optim(a->role) != NULL)
         refuse_spike(a);
+    if (!v->fault)
+        refuse_halves(a);
 }
 
 /* Posts, once, the receives of the second messages of reports. */

@@ -28,6 +28,7 @@ struct pst_report {
     uint32_t first, n;  /* first microbatch of its replica, and number */
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t traced;     /* the step is rerun to find an origin */
+    int32_t holds;      /* the step ends without an update */
     struct pst_times times;
     struct pst_stayed stayed; /* elements that the previous update skipped */
     double values[]; /* losses by microbatch, then squares by parameter */
@@ -103,6 +104,7 @@ struct pst_outcome {
     int microbatch;   /* microbatch of the fault; -1: none */
     const struct pst_trace *trace;
     unsigned control; /* commands requested by this process */
+    bool holds;       /* the step ends without an update */
     double started;   /* pst_now() at the begin of the step */
     /* times of this step, except optim, which is that of the previous one */
     const struct pst_times *times;
