@@ -25,10 +25,12 @@
 /* Number of rounds over the local ranks, without progress, between two reads of
  * the clock. */
 #define WATCH_EVERY 128
-/* Seconds that WATCH_EVERY rounds may take. On a host with too few processors
- * one round may take 10 ms; then each one reads the clock, since a process that
- * does not read it for a second counts as stopped. */
-#define WATCH_SLOW 0.1
+/* Seconds that a round may take. On a host with too few processors it may take
+ * 10 ms; then each one reads the clock, since a process that does not read it
+ * for a second counts as stopped. WATCH_FIRST: two early rounds that find out.
+ */
+#define WATCH_SLOW     1e-3
+#define WATCH_FIRST(i) ((i) == 8 || (i) == 16)
 
 /* A rank that has waited for T seconds sleeps for T / NAP_SHARE between two
  * rounds, once that is NAP_MIN or more, and NAP_MAX at most. So it leaves the
@@ -271,9 +273,10 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 struct idleness {
     unsigned rounds;
     double since; /* time of the first reading of the clock; 0: none yet */
-    double last;  /* time of the last one */
-    bool slow;    /* rounds are slow */
-    double nap;   /* seconds */
+    double last;  /* time of the last one, after `read` rounds */
+    unsigned read;
+    bool slow;  /* rounds are slow */
+    double nap; /* seconds */
 };
 
 /* Ends a round without progress. */
@@ -281,7 +284,8 @@ static enum pst_status wait_a_while(struct pst_engine *engine,
                                     struct idleness *idle,
                                     struct pst_diag *diag)
 {
-    if (++idle->rounds % (idle->slow ? 1 : WATCH_EVERY) == 0) {
+    if (++idle->rounds % (idle->slow ? 1 : WATCH_EVERY) == 0 ||
+        WATCH_FIRST(idle->rounds)) {
         const double now = pst_now();
         const enum pst_status status = pst_engine_watch(engine, diag);
 
@@ -289,9 +293,10 @@ static enum pst_status wait_a_while(struct pst_engine *engine,
             return status;
         if (idle->since == 0)
             idle->since = idle->last = now;
-        idle->slow = now - idle->last >
-                     (idle->slow ? WATCH_SLOW / WATCH_EVERY : WATCH_SLOW);
+        idle->slow =
+            now - idle->last > WATCH_SLOW * (idle->rounds - idle->read);
         idle->last = now;
+        idle->read = idle->rounds;
         idle->nap = PST_MIN((now - idle->since) / NAP_SHARE, NAP_MAX);
     }
     if (idle->nap >= NAP_MIN) {
