@@ -277,16 +277,43 @@ static void add_head(struct writer *w)
         add_value(w, k, given[k]);
 }
 
-static void add_tail(struct writer *w)
+/* Adds scalars of other stages to the loss, so that a last stage may consist of
+ * additions only; returns the last sum. */
+static unsigned add_terms(struct writer *w, bool markers)
+{
+    const unsigned n = random_draw(&w->chance, 4);
+
+    for (unsigned i = 0; i < n; i++) {
+        unsigned k = random_draw(&w->chance, w->n_values);
+
+        while (w->values[k].kind != SCALAR)
+            k = (k + 1) % w->n_values;
+        if (random_draw(&w->chance, 2) && w->m->n_cuts < 9) {
+            if (markers)
+                pst_str_addf(&w->m->text,
+                             "  pippy._pipe_split.default()  # - - F id=%u\n",
+                             220 + w->m->n_cuts);
+            w->m->n_cuts++;
+        }
+        pst_str_addf(&w->m->text,
+                     "  %%loss%u = aten.add.Tensor(%%loss%u, %%%s)  # - - F "
+                     "id=%u\n",
+                     i + 1, i, w->values[k].name, 214 + i);
+    }
+    return n;
+}
+
+static void add_tail(struct writer *w, bool markers)
 {
     pst_str_addf(&w->m->text,
                  "  %%last = aten.mul.Tensor(%%%s, %%frozen)  # - - F id=210\n"
                  "  %%mse = aten.mse_loss.default(%%last, %%y)  # - - F "
                  "id=211\n"
                  "  %%part = aten.mean.default(%%%s)  # - - F id=212\n"
-                 "  %%loss = aten.add.Tensor(%%mse, %%part)  # - - F id=213\n"
-                 "  output user %%loss \"loss\"\n",
+                 "  %%loss0 = aten.add.Tensor(%%mse, %%part)  # - - F id=213\n",
                  pick(w, WIDE), w->sum);
+    pst_str_addf(&w->m->text, "  output user %%loss%u \"loss\"\n",
+                 add_terms(w, markers));
     for (unsigned i = 0; i < 4; i++)
         pst_str_addf(&w->m->text, "  output user %%%s \"o.%u\"\n",
                      w->values[draw(w, w->n_values)].name, i);
@@ -331,7 +358,7 @@ void random_model_init(struct random_model *m, unsigned seed, bool markers)
             m->n_cuts++;
         }
     }
-    add_tail(&w);
+    add_tail(&w, markers);
     m->seed = w.seed;
 }
 

@@ -6,7 +6,8 @@
  * parameters that several modules share, modules that are called repeatedly,
  * values in integers, bool and scalars, views, dropout, a buffer that is
  * changed once, one that is changed repeatedly ("tick"), and outputs from
- * anywhere. The loss is the output "loss".
+ * anywhere. The loss is the output "loss", to which scalars from anywhere are
+ * added.
  */
 #include "stages/base/str.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Tests random models, cut at random places in three ways, on 1 to 4 ranks, in
- * every schedule, with and without recomputation. Loss, outputs, gradients and
- * buffers have the bits of the uncut run without recomputation.
+ * every schedule, with and without recomputation, with microbatches of equal or
+ * unequal weights. Loss, outputs, gradients and buffers have the bits of the
+ * uncut run without recomputation.
  * "test-split-random N" runs N seeds, "test-split-random seed K" only that one,
  * with its text. PST_TEST_SEED=N begins with another seed.
  */
@@ -30,6 +31,7 @@ struct job {
     const char *cut; /* description of the cut */
     const char *schedule, *recompute;
     unsigned ranks, microbatches;
+    bool uneven; /* microbatches have other weights */
 };
 
 /* --- models ------------------------------------------------------------- */
@@ -79,6 +81,20 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
+/* Sets weights from 0 to 6, of which the first is not 0. */
+static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
+                             struct pst_diag *d)
+{
+    const struct job *job = ctx;
+    unsigned seed = job->seed * 77 + 1;
+
+    (void)step;
+    (void)d;
+    for (unsigned k = 0; k < job->microbatches; k++)
+        ret[k] = random_draw(&seed, 7) + (k == 0);
+    return PST_OK;
+}
+
 /* --- runs --------------------------------------------------------------- */
 
 static struct pst_dump *run(struct job *job)
@@ -91,6 +107,8 @@ static struct pst_dump *run(struct job *job)
                                        .threads = 1,
                                        .seed = 3,
                                        .verify = true,
+                                       .weigh = job->uneven ? weigh : NULL,
+                                       .weigh_ctx = job,
                                        .recompute = job->recompute};
 
     return step_run(job->plan, &options, fill, job);
@@ -347,6 +365,7 @@ static void try_seed(unsigned number)
     open_model(&job.model, number, true);
     open_model(&job.plain, number, false);
     job.microbatches = 1 + random_draw(&seed, 4);
+    job.uneven = number % 4 != 0;
     assert_true(cut(&job, &job.plain, &uncut, "uncut"));
     for (size_t i = 0; i < job.plan->stages.at[0].graph->nodes.n; i++)
         pst_node_uses(job.plan->stages.at[0].graph->nodes.at[i], count_use,
