@@ -37,6 +37,13 @@ hunt_trees() {
 case_of_trees="tree-SEED.py is the model: make it small, and a model of \
 tests/compare/handwritten.py"
 
+hunt_batches() {
+  "$python" "$compare/trees/batches.py" "$penstock" "$1" \
+    --seed "$PST_TEST_SEED" --number 12
+}
+case_of_batches="model-SEED.py is the model: its graph goes into a test in \
+tests/run/, as that of test_weights.c"
+
 # drawn SET DIR: draws and runs a set of scripts/cases.sh; copies the programs
 # that fail to DIR.
 drawn() {
@@ -115,8 +122,8 @@ hunt_sanitizers() {
 }
 case_of_sanitizers="a test with few lines, which runs with sanitizers always"
 
-all="aliases layouts chains dtypes trees cuts models library commands bytes
-  worlds jobs lives sanitizers"
+all="aliases layouts chains dtypes trees batches cuts models library commands
+  bytes worlds jobs lives sanitizers"
 
 seed=$((RANDOM * 32768 + RANDOM))
 while [ $# -gt 0 ]; do
