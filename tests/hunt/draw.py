@@ -2,7 +2,7 @@
 """Draws the options of a life: those that numbers depend on, which its plain
 form has, too, and those that must change no bit (docs/guarantees.md)."""
 
-SCHEDULES = ["1f1b", "gpipe", "zb-h1", "auto"]
+SCHEDULES = ["1f1b", "gpipe", "looped-bfs", "zb-h1", "auto"]
 LR = {"sgd": "0.02", "adadelta": "0.5", "rmsprop": "0.003", "lion": "0.002",
       "muon": "0.02", "none": None}
 # optimizer: its own options, of which some are drawn
@@ -83,7 +83,8 @@ class Drawn:
             self.base += ["--microbatch-size", str(rng.choice([2, 3]))]
         elif kind < .5 and not self.ramp and self.replicas == 1:
             self.base += ["--batch", str(rng.randint(2 * self.micro[0], 13))]
-        self.add(.1, "--microbatch-weights", "equal")
+        self.add(.25, "--microbatch-weights", rng.choice(
+            ["equal", "tokens"] if self.about["tokens"] else ["equal"]))
         self.add(.1, "--dtype", "bf16")
         self.add(.1, "--no-chunked-loss")
 
