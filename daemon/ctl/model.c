@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Prints plans for commands, and implements `penstock split`. */
+/* Opens and prints plans for commands, and implements `penstock split`. */
 #include "daemon/ctl/model.h"
 
 #include <stdio.h>
@@ -8,6 +8,23 @@
 #include "daemon/common/model/cut.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
+
+void pstctl_print_notes(const struct pst_plan *plan)
+{
+    for (size_t i = 0; i < plan->notes.n; i++)
+        pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
+}
+
+enum pst_status pstctl_plan_open(const struct pstd_config *config,
+                                 struct pstd_plan *ret, struct pst_diag *diag)
+{
+    const enum pst_status status =
+        pstd_plan_open(config->args[0], config, ret, diag);
+
+    if (status == PST_OK && ret->models.n > 0 && !config->quiet)
+        pstctl_print_notes(ret->plan);
+    return status;
+}
 
 enum pst_status pstctl_print_text(struct pst_str *text, bool json,
                                   struct pst_diag *diag)

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_MODEL_H
 #define PENSTOCK_DAEMON_CTL_MODEL_H
-/* Prints plans for commands. */
+/* Opens and prints plans for commands. */
 #include "daemon/common/model/open.h"
 
+/* Opens PLAN, or MODEL.pt2 like pstd_plan_open, and prints the notes of a model
+ * that it cuts, which `split` would have printed, on standard error. */
+enum pst_status pstctl_plan_open(const struct pstd_config *config,
+                                 struct pstd_plan *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Prints the plan's notes on standard error. */
+void pstctl_print_notes(const struct pst_plan *plan);
 /* Prints the text, then frees it, also on failure. json: the text is JSON. */
 enum pst_status pstctl_print_text(struct pst_str *text, bool json,
                                   struct pst_diag *diag) PST_MUST_CHECK;

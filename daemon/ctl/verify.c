@@ -68,7 +68,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
     struct pst_data *data = NULL;
     struct pstd_plan p = {0};
     struct pst_batch batch = {0};
-    enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
+    enum pst_status status = pstctl_plan_open(config, &p, diag);
     struct pst_diag ignored;
 
     if (status != PST_OK)

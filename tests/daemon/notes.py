@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that `run MODEL.pt2` prints the notes of `split MODEL.pt2`, once.
+"""Checks that commands that cut a MODEL.pt2 print the notes of `split
+MODEL.pt2`, once.
 
 usage: notes.py PENSTOCK UNREAD.pt2
 
-With --quiet `run` prints none. For a plan `run` prints none either, since split
+With --quiet `run` prints none. For a plan they print none either, since split
 has printed them.
 """
 import os
@@ -32,6 +33,12 @@ def main():
                           "--transport", "self", code=None)
             assert done.returncode != 0
             assert notes(done.stderr) == expected, (words, done.stderr)
+        data = "--data", "none.safetensors"
+        for words in (("eval", *data), ("infer", *data, "-o", "o.safetensors"),
+                      ("verify", *data), ("plan",)):
+            for path, expected in (model, want), ("plan", []):
+                done = b.done(words[0], path, *words[1:], code=None)
+                assert notes(done.stderr) == expected, (words, done.stderr)
     print("ok")
 
 

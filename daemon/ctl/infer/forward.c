@@ -4,6 +4,7 @@
 #include "daemon/common/setting.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
+#include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/convert/evaluate.h"
@@ -116,8 +117,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
         .averages = config->checkpoint != NULL && config->use_ema,
         .has_cache = config->prompt != NULL || config->prompt_file != NULL};
     struct pst_exec_options options;
-    enum pst_status status =
-        pstd_plan_open(config->args[0], config, &f->p, diag);
+    enum pst_status status = pstctl_plan_open(config, &f->p, diag);
 
     if (status == PST_OK)
         status = pstd_refuse_ramp(config, "an evaluation", diag);
@@ -140,8 +140,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
             pst_plan_eval(f->carried != NULL ? f->carried->plan : f->p.plan,
                           &eval, &f->eval, diag);
     if (status == PST_OK) {
-        for (size_t i = 0; i < f->eval->notes.n; i++)
-            pstctl_printf(stderr, "note: %s\n", f->eval->notes.at[i]);
+        pstctl_print_notes(f->eval);
         status = pstd_open_batch(config, f->eval, &f->batch, diag);
     }
     f->plan = f->batch.plan;

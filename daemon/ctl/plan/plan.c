@@ -477,7 +477,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     struct forecast f = {0};
     struct pst_batch batch = {0};
     struct pstd_plan p = {0};
-    enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
+    enum pst_status status = pstctl_plan_open(config, &p, diag);
 
     if (status != PST_OK)
         return status;

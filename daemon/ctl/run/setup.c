@@ -149,13 +149,6 @@ static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return status;
 }
 
-/* Prints the notes that `penstock split` would have printed. */
-static void print_notes(const struct pst_plan *plan)
-{
-    for (size_t i = 0; i < plan->notes.n; i++)
-        pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
-}
-
 #define OF_PLAN  "the plan"
 #define OF_MODEL "the model"
 
@@ -270,7 +263,7 @@ static enum pst_status make_plan(struct pstctl_setup *s,
     s->stages = whole != NULL ? 1 : (unsigned)p.plan->stages.n;
     *ret_ranks = whole != NULL ? 1 : pstd_ranks(config, s->stages);
     if (p.models.n > 0 && !again && !config->quiet)
-        print_notes(p.plan);
+        pstctl_print_notes(p.plan);
     s->plan = config->args[0];
     if (p.models.n > 0 || whole != NULL)
         status = keep_plan(s, whole != NULL ? whole : p.plan, diag);
