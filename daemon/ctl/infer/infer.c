@@ -12,6 +12,7 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/plural.h"
 #include "stages/ops/core/rows.h"
+#include "stages/split/bind/rows.h"
 
 static enum pst_status compute_mean(struct pstctl_forward *f, double *ret,
                                     struct pst_diag *diag)
@@ -100,6 +101,29 @@ static enum pst_status run_eval(const struct pstd_config *config,
     return status;
 }
 
+/* Prints the number of samples; if inputs differ in the rows of a microbatch,
+ * names the input whose rows were counted. */
+static void print_samples(const struct pst_plan *plan, uint64_t n,
+                          const char *path)
+{
+    const struct pst_plan_input *counted = pst_row_input(plan);
+    bool differ = false;
+
+    for (size_t i = 0; i < plan->inputs.n; i++) {
+        const struct pst_plan_input *in = &plan->inputs.at[i];
+
+        differ = differ || (in->chunk >= 0 &&
+                            in->meta.size[in->chunk] != pst_plan_rows(plan));
+    }
+    if (differ)
+        pstctl_printf(stdout, "outputs for %llu row%s of input \"%s\" in %s\n",
+                      (unsigned long long)n, pst_plural(n), counted->name,
+                      path);
+    else
+        pstctl_printf(stdout, "outputs for %llu sample%s in %s\n",
+                      (unsigned long long)n, pst_plural(n), path);
+}
+
 /* Runs `infer --data`: writes the outputs for the file's rows. */
 static enum pst_status infer_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -131,9 +155,7 @@ static enum pst_status infer_data(const struct pstd_config *config,
                       (json_int_t)f.step, "output", config->output),
             diag);
     else if (status == PST_OK)
-        pstctl_printf(stdout, "outputs for %llu sample%s in %s\n",
-                      (unsigned long long)samples, pst_plural(samples),
-                      config->output);
+        print_samples(f.batch.plan, samples, config->output);
     pstctl_forward_close(&f);
     return status;
 }

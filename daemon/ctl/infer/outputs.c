@@ -12,6 +12,12 @@
 
 #define TAG PST_TAG_CLIENT
 
+/* Microbatches of the last step that have rows of the data, not only rows that
+ * fill up the step: with the plan's rows, and with those of the tail. */
+struct last_step {
+    int64_t larger, tail;
+};
+
 /* An output of the model, gathered over all steps. */
 struct gathered {
     /* Index of the output; dimension along which its parts are joined. */
@@ -35,7 +41,45 @@ static void gathered_fini(struct gathered_outputs *s)
     pst_vec_fini(&s->all);
 }
 
+static struct last_step find_last_step(const struct gathered_outputs *s,
+                                       const struct pst_batch *batch)
+{
+    const int64_t each = pst_batch_rows(batch);
+    const int64_t rows = PST_MAX(pst_plan_rows(batch->plan), (int64_t)1);
+    const int64_t there =
+        s->steps > 0 ? (int64_t)s->samples - (int64_t)(s->steps - 1) * each : 0;
+    const int64_t larger = batch->microbatches - batch->n_tail;
+    struct last_step ret = {.larger =
+                                PST_MIN((there + rows - 1) / rows, larger)};
+
+    if (batch->tail != NULL && there > larger * rows) {
+        const int64_t less = PST_MAX(pst_plan_rows(batch->tail), (int64_t)1);
+
+        ret.tail = PST_MIN((there - larger * rows + less - 1) / less,
+                           (int64_t)batch->n_tail);
+    }
+    return ret;
+}
+
+/* Returns the size, along its dimension `dim`, that an output has in the last
+ * step without microbatches that only fill it up. */
+static int64_t size_in_last(const struct gathered_outputs *s,
+                            const struct pst_batch *batch, unsigned output,
+                            unsigned dim)
+{
+    const struct last_step last = find_last_step(s, batch);
+    const struct pst_meta *meta = &batch->plan->outputs.at[output].meta;
+    int64_t ret = last.larger * (meta->rank > 0 ? meta->size[dim] : 1);
+
+    if (last.tail > 0)
+        ret += last.tail * (meta->rank > 0
+                                ? batch->tail->outputs.at[output].meta.size[dim]
+                                : 1);
+    return ret;
+}
+
 static enum pst_status add_output(struct gathered_outputs *s,
+                                  const struct pst_batch *batch,
                                   const struct pst_engine *engine,
                                   unsigned output, struct pst_diag *diag)
 {
@@ -55,6 +99,9 @@ static enum pst_status add_output(struct gathered_outputs *s,
     if (PST_MUL((int64_t)s->steps, gathered.meta.size[gathered.dim], &n) ||
         PST_MUL((size_t)s->steps, step, &all))
         return pst_diag_nomem(diag, SIZE_MAX);
+    if (s->steps > 0)
+        n += size_in_last(s, batch, output, gathered.dim) -
+             gathered.meta.size[gathered.dim];
     gathered.meta.size[gathered.dim] = rows ? (int64_t)s->samples : n;
     pst_meta_set_contiguous(&gathered.meta);
     gathered.data = pst_alloc(TAG, pst_meta_bytes(&gathered.meta) + 1);
@@ -149,7 +196,7 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
     }
     for (unsigned i = 0; i < plan->outputs.n && status == PST_OK; i++)
         if (plan->outputs.at[i].is_tensor)
-            status = add_output(&s, engine, i, diag);
+            status = add_output(&s, batch, engine, i, diag);
     if (status == PST_OK && s.all.n == 0)
         status = pst_diag_set(diag, PST_E_INFER_MODEL,
                               "the model returns no tensor");
