@@ -112,6 +112,60 @@ static void takes_one_element(void **state)
     check_dims("f32[0]", "y", "1", -2);
 }
 
+/* Expects the output that is the loss by default, and the note on it (NULL:
+ * none), for two scalars with these paths. */
+static void check_names(const char *first, const char *second, int want,
+                        const char *note)
+{
+    const struct pst_split_options options = {0};
+    struct pst_model model;
+    struct pst_plan *plan = NULL;
+    char graph[400];
+
+    snprintf(graph, sizeof(graph),
+             "graph next_id=2 {\n"
+             "  input %%a: f32[]\n"
+             "  %%x: f32[] = aten.neg.default(%%a) # - - F id=0\n"
+             "  %%y: f32[] = aten.exp.default(%%x) # - - F id=1\n"
+             "  output user %%x \"%s\"\n"
+             "  output user %%y \"%s\"\n"
+             "}\n",
+             first, second);
+    model_init(&model, graph, NULL, 0);
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    assert_int_equal(plan->loss, want);
+    for (size_t i = 0; i < plan->notes.n; i++)
+        if (strncmp(plan->notes.at[i], "the loss is ", 12) == 0) {
+            assert_non_null(note);
+            assert_string_equal(plan->notes.at[i], note);
+            note = NULL;
+        }
+    assert_null(note);
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
+/* The output named "loss" is the loss, else the one of that name beside the
+ * first output, else the first. A note tells of the others. */
+static void prefers_the_name(void **state)
+{
+    (void)state;
+    check_names("loss", "z_loss", 0, NULL);
+    check_names("0.loss", "0.z", 0, NULL);
+    check_names("z_loss", "loss", 1,
+                "the loss is the output of that name, \"loss\", not "
+                "\"z_loss\"; --loss chooses another");
+    check_names("0.z", "0.loss", 1,
+                "the loss is the output of that name, \"0.loss\", not "
+                "\"0.z\"; --loss chooses another");
+    check_names("0", "1.loss", 0,
+                "the loss is the first output, \"0\", not \"1.loss\"; --loss "
+                "chooses another");
+    check_names("a", "aloss", 0,
+                "the loss is the first output, \"a\", not \"aloss\"; --loss "
+                "chooses another");
+}
+
 /* Tests specifications in PyTorch's form, nested True and False, and PyTorch's
  * messages for wrong ones (errors.txt in tests/data/splitter.tar.xz). */
 static void mirrors_outputs(void **state)
@@ -334,6 +388,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_outputs),
         cmocka_unit_test(takes_one_element),
+        cmocka_unit_test(prefers_the_name),
         cmocka_unit_test(mirrors_outputs),
         cmocka_unit_test(refuses_nonsense),
         cmocka_unit_test(adds_a_loss),

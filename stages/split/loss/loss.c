@@ -73,18 +73,78 @@ enum pst_status pst_loss_find(struct pst_splitter *s,
     return PST_OK;
 }
 
-/* Returns the first output if it is a scalar, else the one named "loss". A
- * single element with dimensions does not count: it may be the result for a
- * batch of one. */
-static int default_loss(const struct pst_loss_outputs *leaves)
+/* Returns the bytes of a path before its last part ("0.z" -> "0."). */
+static size_t folder_length(const char *path)
 {
-    if (leaves->n > 0 && is_loss(leaves->at[0]) &&
-        leaves->at[0]->arg.value->meta.rank == 0)
-        return 0;
+    const char *dot = strrchr(path, '.');
+
+    return dot != NULL ? (size_t)(dot + 1 - path) : 0;
+}
+
+/* Returns the output named "loss" in the container whose path is the first
+ * `prefix` bytes of `like`; or -1. */
+static int named_loss(const struct pst_loss_outputs *leaves, const char *like,
+                      size_t prefix)
+{
     for (size_t i = 0; i < leaves->n; i++)
-        if (strcmp(leaves->paths[i], "loss") == 0 && is_loss(leaves->at[i]))
+        if (strncmp(leaves->paths[i], like, prefix) == 0 &&
+            strcmp(leaves->paths[i] + prefix, "loss") == 0 &&
+            is_loss(leaves->at[i]))
             return (int)i;
     return -1;
+}
+
+static bool is_scalar_loss(const struct pst_output *output)
+{
+    return is_loss(output) && output->arg.value->meta.rank == 0;
+}
+
+/* Returns the output named "loss", else the one of that name beside the first
+ * output, else the first output if it is a scalar. A single element with
+ * dimensions does not count: it may be the result for a batch of one. A "loss"
+ * elsewhere may be a part of the first output. */
+static int default_loss(const struct pst_loss_outputs *leaves)
+{
+    int named;
+
+    if (leaves->n == 0)
+        return -1;
+    named = named_loss(leaves, "", 0);
+    if (named >= 0 || !is_scalar_loss(leaves->at[0]))
+        return named;
+    named =
+        named_loss(leaves, leaves->paths[0], folder_length(leaves->paths[0]));
+    return named >= 0 ? named : 0;
+}
+
+/* Adds a note on the output that was chosen as the loss if others are scalars,
+ * too, unless it is the first and has the name of a loss. */
+static enum pst_status note_chosen(struct pst_splitter *s,
+                                   const struct pst_loss_outputs *leaves,
+                                   int chosen)
+{
+    struct pst_str others = {0};
+    enum pst_status status = PST_OK;
+    const char *path;
+    bool named;
+
+    if (chosen < 0)
+        return PST_OK;
+    path = leaves->paths[chosen];
+    named = strcmp(path + folder_length(path), "loss") == 0;
+    for (int i = 0; i < (named ? PST_MIN(chosen, 1) : (int)leaves->n); i++)
+        if (i != chosen && is_scalar_loss(leaves->at[i]))
+            pst_str_addf(&others, "%s\"%.60s\"", others.len > 0 ? ", " : "",
+                         leaves->paths[i]);
+    if (others.failed)
+        status = pst_diag_nomem(s->diag, others.len);
+    else if (others.len > 0)
+        status = pst_split_note(
+            s, "the loss is %s, \"%.100s\", not %.200s; --loss chooses another",
+            named ? "the output of that name" : "the first output", path,
+            pst_str_text(&others));
+    pst_str_fini(&others);
+    return status;
 }
 
 static enum pst_status refuse_outputs(struct pst_splitter *s, const char *path,
@@ -132,7 +192,7 @@ enum pst_status pst_split_loss(struct pst_splitter *s)
         return status;
     if (spec == NULL) {
         s->plan->loss = default_loss(&leaves);
-        return PST_OK;
+        return note_chosen(s, &leaves, s->plan->loss);
     }
     if (strcmp(spec, "none") == 0 || strcmp(spec, "None") == 0)
         return PST_OK;
