@@ -9,10 +9,13 @@ PENSTOCK_LIBCUDA is the driver of the tests, LIBRARY their cuBLASLt.
 
 MODEL is cube.pt2, which has such operators. `plan` lists them without a GPU,
 `run` warns of them and logs the same numbers, and --no-fallback refuses them.
+Beside it are shared.pt2 and mask.pt2: a driver that fails, and data with a NaN.
 """
 import json
+import math
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -93,6 +96,21 @@ def main():
                         "flops", "--device", "cuda", "--steps", "4", code=1,
                         PENSTOCK_TEST_CUDA=f"{n}:{n}").stderr
             assert re.search(r"\bcu[A-Z]\w+: CUDA_ERROR_", said), (n, said)
+        # The search for the first NaN leaves the operands of calls on the host
+        # where they were: the run says what it says on the CPU, and goes on.
+        rows = [1.0] * 12
+        rows[5] = math.nan
+        tensor_file.save(f"{folder}/nan.safetensors", {
+            "x": ("F32", [4, 3], struct.pack("<12f", *rows)),
+            "mask": ("BOOL", [4, 3], bytes([1] * 12)),
+            "y": ("F32", [4], bytes(16))})
+        words_nan = ["run", os.path.join(os.path.dirname(model), "mask.pt2"),
+                     "--transport", "self", "--data", "nan.safetensors",
+                     "--on-nan", "skip", "--steps", "4", "--quiet"]
+        said = [call(*words_nan, "--device", device).stderr.splitlines()
+                for device in ("cpu", "cuda")]
+        assert TEXT in said[1][0], said
+        assert len(said[0]) == 2 and said[1][1:] == said[0], said
         # The log and the errors name the library of matmuls.
         lines = [x for x in open(f"{folder}/log/rank-0.log", encoding="utf-8")
                  if " event=plan_loaded " in x]

@@ -7,6 +7,12 @@ static void *image_of(struct pst_cuda_context *c, const void *at)
     return at == NULL ? NULL : c->image + ((const unsigned char *)at - c->base);
 }
 
+/* The reverse of image_of(). */
+static void *device_of(struct pst_cuda_context *c, const void *at)
+{
+    return at == NULL ? NULL : c->base + ((const unsigned char *)at - c->image);
+}
+
 static void copy_to_host(struct pst_cuda_context *c, const void *at,
                          size_t size)
 {
@@ -46,39 +52,39 @@ static void copy_operands_to_host(struct pst_cuda_context *c,
         copy_to_host(c, frame->fault, sizeof(*frame->fault));
 }
 
-/* Copies an operand in the image back to the device. */
-static void copy_result_to_device(struct pst_cuda_context *c,
-                                  const struct pst_operand *x)
+/* Replaces the addresses of operands, scratch and fault by those in the image,
+ * or the reverse. */
+static void map_addresses(struct pst_cuda_context *c, struct pst_call *frame,
+                          void *(*map)(struct pst_cuda_context *, const void *))
 {
-    if (x->data != NULL)
-        copy_to_device(c, c->base + ((unsigned char *)x->data - c->image),
-                       span_of(x));
+    for (unsigned i = 0; i < frame->n_in; i++)
+        frame->in[i].data = map(c, frame->in[i].data);
+    for (unsigned i = 0; i < frame->n_out; i++)
+        frame->out[i].data = map(c, frame->out[i].data);
+    frame->scratch = map(c, frame->scratch);
+    frame->fault = map(c, frame->fault);
 }
 
 void pst_cuda_call_on_host(struct pst_cuda_context *c,
                            const struct pst_kernel *kernel,
                            struct pst_call *frame)
 {
-    struct pst_fault *fault = frame->fault;
-
     if (!pst_cuda_sync(c)) /* earlier calls may still read the image */
         return;
     copy_operands_to_host(c, frame);
     if (!pst_cuda_sync(c))
         return;
-    for (unsigned i = 0; i < frame->n_in; i++)
-        frame->in[i].data = image_of(c, frame->in[i].data);
-    for (unsigned i = 0; i < frame->n_out; i++)
-        frame->out[i].data = image_of(c, frame->out[i].data);
-    frame->scratch = image_of(c, frame->scratch);
-    frame->fault = image_of(c, frame->fault);
+    map_addresses(c, frame, image_of);
     kernel->run(frame);
+    /* The caller reads the frame afterwards: the search for the first NaN does.
+     */
+    map_addresses(c, frame, device_of);
     for (unsigned i = 0; i < frame->n_out; i++)
-        copy_result_to_device(c, &frame->out[i]);
+        copy_to_device(c, frame->out[i].data, span_of(&frame->out[i]));
     if (frame->n_out == 0 && frame->n_in > 0) /* accumulate_grad */
-        copy_result_to_device(c, &frame->in[0]);
-    if (fault != NULL)
-        copy_to_device(c, fault, sizeof(*fault));
+        copy_to_device(c, frame->in[0].data, span_of(&frame->in[0]));
+    if (frame->fault != NULL)
+        copy_to_device(c, frame->fault, sizeof(*frame->fault));
 }
 
 void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn)
