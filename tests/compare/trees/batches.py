@@ -228,7 +228,7 @@ class Model:
             self.labelled, self.whole = True, terms.whole
         # A batch norm refuses a microbatch of one row.
         self.least = 4 if "self.bn" in self.text else 1
-        self.eager = forest.load(self.text, "drawn").Model()
+        self.eager = forest.load(self.text, f"drawn_{seed}").Model()
         self.what = "export"
 
     def call(self, *words, refusable=False):
