@@ -182,6 +182,10 @@ enum pst_status pst_optim_fits(const struct pst_optim_options *options,
 /* Checks ranges; the error names the option. */
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Refuses what updates on that device (struct pst_device.name) cannot do. */
+enum pst_status pst_optim_check_device(const struct pst_optim_options *options,
+                                       const char *device,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Returns all arguments of an update after `updates` updates of the run, for
  * parameters whose states were initialized after `since` of these; the gradient

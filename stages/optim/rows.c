@@ -350,6 +350,18 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
     return pst_lr_check(options, diag);
 }
 
+enum pst_status pst_optim_check_device(const struct pst_optim_options *options,
+                                       const char *device,
+                                       struct pst_diag *diag)
+{
+    if (options->clip_value > 0 && strcmp(device, "cuda") == 0)
+        return pst_diag_set(diag, PST_E_DEVICE_NONE,
+                            "the device cuda does not limit the elements of "
+                            "gradients: leave out --clip-value, or use "
+                            "--clip-norm or --device cpu");
+    return PST_OK;
+}
+
 struct pst_update pst_optim_update(const struct pst_optim *optim,
                                    const struct pst_optim_options *options,
                                    uint64_t updates, uint64_t since,

@@ -54,7 +54,8 @@ const struct pst_optim_options *pst_grid_update(const struct pst_grid *grid,
 }
 
 /* Checks that each parameter keeps its optimizer and the number of its states,
- * for which there is memory. */
+ * for which there is memory, and that this rank's device can make its
+ * updates. */
 static enum pst_status check_states(const struct pst_grid *grid,
                                     const struct pst_groups *groups,
                                     struct pst_diag *diag)
@@ -64,6 +65,13 @@ static enum pst_status check_states(const struct pst_grid *grid,
         const struct pst_optim_options *now =
             &groups->all.at[groups->group_of[i]].options;
 
+        const enum pst_status status =
+            grid->options.device == NULL
+                ? PST_OK
+                : pst_optim_check_device(now, grid->options.device->name, diag);
+
+        if (status != PST_OK)
+            return status;
         if (was->row == now->row && was->store == now->store &&
             pst_optim_n_states(was->row, was) ==
                 pst_optim_n_states(now->row, now))

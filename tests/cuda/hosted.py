@@ -19,10 +19,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "..", "daemon"))
 import tensor_file  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 
 TEXT = "has no kernel for"
 
@@ -111,6 +113,21 @@ def main():
                 for device in ("cpu", "cuda")]
         assert TEXT in said[1][0], said
         assert len(said[0]) == 2 and said[1][1:] == said[0], said
+        # What the device cannot do is refused in a live run as at its start.
+        call("up", "plan", "--detach", "--transport", "self", "--device",
+             "cuda", "--job", "live")
+        train = subprocess.Popen(
+            [penstock, "train", "--job", "live", "--data", "x.safetensors",
+             "--steps", "1000000000", "--quiet"], cwd=folder, env=env)
+        while json.loads(call("status", "--json", "--job",
+                              "live").stdout)["state"] != "training":
+            assert train.poll() is None
+            time.sleep(.05)
+        said = call("set", "clip-value=1", "--job", "live", code=65).stderr
+        assert "leave out --clip-value" in said, said
+        call("set", "clip-norm=1", "--job", "live")
+        call("stop", "--now", "--job", "live")
+        train.wait(timeout=PATIENCE)
         # The log and the errors name the library of matmuls.
         lines = [x for x in open(f"{folder}/log/rank-0.log", encoding="utf-8")
                  if " event=plan_loaded " in x]

@@ -46,12 +46,10 @@ static enum pst_status find_updates(struct pst_rank_device *d,
         const struct pst_optim *row = pst_role_update(role, i)->row;
         pst_task_fn *to = &d->updates[pst_optim_index(row)];
 
-        if (pst_role_update(role, i)->clip_value > 0 &&
-            strcmp(role->options.device->name, "cuda") == 0)
-            return pst_diag_set(diag, PST_E_DEVICE_NONE,
-                                "the device cuda does not limit the elements "
-                                "of gradients: leave out --clip-value, or use "
-                                "--clip-norm or --device cpu");
+        status = pst_optim_check_device(pst_role_update(role, i),
+                                        role->options.device->name, diag);
+        if (status != PST_OK)
+            return status;
         if (*to == NULL)
             status = pst_device_task(role->options.device, row->task, to, diag);
         if (status == PST_OK)
