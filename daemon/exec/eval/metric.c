@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "stages/base/alloc.h"
+#include "stages/run/data/metric.h"
 #include "stages/split/plan.h"
 
 #define LOSS "/loss" /* after the name of a set */
@@ -134,7 +135,7 @@ static enum pst_status refuse_output(const struct pstd_config *config,
 enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pstd_config *config,
                                  const struct pstd_sets *sets,
-                                 const struct pst_plan *plan,
+                                 struct pst_plan *plan,
                                  const struct pst_engine *engine,
                                  unsigned microbatches, struct pst_diag *diag)
 {
@@ -164,6 +165,9 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
         return status;
     if (pst_meta_numel(&meta) != (int64_t)microbatches)
         return refuse_output(config, plan, diag);
+    status = pst_metric_find_by(plan, m.output, &m.by, diag);
+    if (status != PST_OK)
+        return status;
     m.dtype = meta.dtype;
     m.raw = pst_calloc(PST_TAG_DAEMON, microbatches, 8);
     m.values = pst_calloc(PST_TAG_DAEMON, microbatches, sizeof(*m.values));
@@ -188,7 +192,7 @@ enum pst_status pstd_metric_add(struct pstd_eval_metric *m,
         m->values[k] = m->dtype == PST_F32   ? (double)((float *)m->raw)[k]
                        : m->dtype == PST_F64 ? ((double *)m->raw)[k]
                                              : (double)((int64_t *)m->raw)[k];
-    pst_mean_add_metric(mean, m->values);
+    pst_mean_add_metric(mean, m->values, m->by);
     return PST_OK;
 }
 

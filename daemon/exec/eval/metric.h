@@ -12,6 +12,7 @@ struct pstd_eval_metric {
     bool on, largest;
     unsigned output; /* index in plan->outputs */
     enum pst_dtype dtype;
+    enum pst_mean_by by;
     unsigned n; /* number of microbatches of a step */
     void *raw;  /* scratch: the output of each microbatch, in its dtype */
     double *values;
@@ -33,7 +34,7 @@ bool pstd_metric_largest(const struct pstd_config *config);
 enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pstd_config *config,
                                  const struct pstd_sets *sets,
-                                 const struct pst_plan *plan,
+                                 struct pst_plan *plan,
                                  const struct pst_engine *engine,
                                  unsigned microbatches,
                                  struct pst_diag *diag) PST_MUST_CHECK;

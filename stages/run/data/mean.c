@@ -29,7 +29,9 @@ struct pst_mean {
     double *weights;                   /* weights of the newest step */
     /* sum of weighted losses so far; sum of their weights */
     double sum, weight;
-    double metric; /* sum of weighted values of pst_mean_add_metric */
+    double *counts; /* rows of each microbatch of the newest step */
+    /* sum of weighted values of pst_mean_add_metric; sum of their weights */
+    double metric, metric_weight;
     double *bytes; /* bytes of targets of the newest step; or NULL */
     double sum_bytes;
 };
@@ -120,8 +122,10 @@ enum pst_status pst_mean_new(struct pst_plan *plan,
     m->microbatches = options->microbatches;
     m->plan_rows = (uint64_t)PST_MAX(pst_plan_rows(plan), 1);
     m->weights = pst_calloc(TAG, m->microbatches, sizeof(*m->weights));
-    status = m->weights == NULL ? pst_diag_nomem(diag, m->microbatches)
-                                : divide_rows(m, options->rows, diag);
+    m->counts = pst_calloc(TAG, m->microbatches, sizeof(*m->counts));
+    status = m->weights == NULL || m->counts == NULL
+                 ? pst_diag_nomem(diag, m->microbatches)
+                 : divide_rows(m, options->rows, diag);
     if (status == PST_OK)
         status = count_targets(m, plan, options->by, diag);
     if (status != PST_OK) {
@@ -139,6 +143,7 @@ void pst_mean_free(struct pst_mean *mean)
     pst_tokens_free(mean->tokens);
     pst_vec_fini(&mean->rest);
     pst_free(mean->weights);
+    pst_free(mean->counts);
     pst_free(mean->bytes);
     pst_free(mean);
 }
@@ -203,6 +208,7 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
     for (unsigned k = 0; k < m->microbatches; k++) {
         const struct group g = group_of(m, step, k);
 
+        m->counts[k] = (double)g.n;
         /* The number of tokens includes all repetitions of the group. */
         m->weights[k] = m->tokens != NULL
                             ? m->weights[k] * (double)g.n / (double)m->each
@@ -221,7 +227,8 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
 
 void pst_mean_begin(struct pst_mean *mean)
 {
-    mean->sum = mean->weight = mean->metric = mean->sum_bytes = 0;
+    mean->sum = mean->weight = mean->sum_bytes = 0;
+    mean->metric = mean->metric_weight = 0;
 }
 
 /* Adds up microbatches one by one, so that their division into steps does not
@@ -237,16 +244,23 @@ void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
     }
 }
 
-void pst_mean_add_metric(struct pst_mean *mean, const double *values)
+void pst_mean_add_metric(struct pst_mean *mean, const double *values,
+                         enum pst_mean_by by)
 {
-    for (unsigned k = 0; k < mean->microbatches; k++)
-        if (mean->weights[k] > 0)
-            mean->metric += mean->weights[k] * values[k];
+    const double *weights =
+        by == PST_MEAN_BY_ROWS ? mean->counts : mean->weights;
+
+    for (unsigned k = 0; k < mean->microbatches; k++) {
+        if (!(weights[k] > 0))
+            continue;
+        mean->metric += weights[k] * values[k];
+        mean->metric_weight += weights[k];
+    }
 }
 
 double pst_mean_metric(const struct pst_mean *mean)
 {
-    return mean->metric / mean->weight;
+    return mean->metric / mean->metric_weight;
 }
 
 enum pst_status pst_mean_count_bytes(struct pst_mean *mean,

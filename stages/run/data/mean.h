@@ -74,8 +74,10 @@ const void *pst_mean_lend(const struct pst_mean *mean, uint64_t step,
 void pst_mean_begin(struct pst_mean *mean);
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
 /* Adds other values of the microbatches of the step that was taken last, one
- * for each; pst_mean_metric returns their mean, with the same weights. */
-void pst_mean_add_metric(struct pst_mean *mean, const double *values);
+ * for each; pst_mean_metric returns their mean, by rows or with the weights of
+ * the losses. */
+void pst_mean_add_metric(struct pst_mean *mean, const double *values,
+                         enum pst_mean_by by);
 double pst_mean_metric(const struct pst_mean *mean);
 /* Lets the mean count the bytes of text of its targets, as
  * pst_tokens_count_bytes does; sets *ret to false, and does nothing, if the

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `run --eval-metric`.
 
-usage: metric.py PENSTOCK METRIC.pt2 self|mpi
+usage: metric.py PENSTOCK METRIC.pt2 ENTROPIES.pt2 self|mpi
 
 best      the metric is the mean over the evaluated rows, and the best one by it
           decides what --keep-best keeps and when --patience ends the run
+weights   a mean over rows is weighted by rows, one over targets by the targets
+          that count, so that it is the same for all sizes of a microbatch
 long_options
           nothing takes an accuracy for a loss if options are long
 resumed   a resume knows the best one; with another metric it is forgotten
@@ -13,6 +15,7 @@ between   also if the run went on without evaluations in between
 refused   outputs that do not exist or are no number, and malformed texts
 """
 import json
+import math
 import os
 import random
 import re
@@ -111,6 +114,30 @@ def best(b):
     b.report("max", metric)
 
 
+def weights(b, model):
+    """The first six rows have one target that counts, the next five have eight,
+    one of them wrong; the last row has none."""
+    t = sum([[0] + [-100] * 7 for _ in range(6)], [])
+    t += [0, 0, 0, 1, 0, 0, 0, 0] * 5 + [-100] * 8
+    tensor_file.save(b.path("tokens.safetensors"), {
+        "x": ("I64", [12, 8], bytes(8 * 96)),
+        "t": ("I64", [12, 8], struct.pack("<96q", *t))})
+    expected = {"exact": 7 / 12, "share": (6 / 8 + 5 * 7 / 8) / 12,
+                "accuracy": 41 / 46, "inverse": 41 / 46, "bits": None}
+    for name, right in expected.items():
+        for size, stages in (1, 1), (5, 1), (4, 2):
+            done = json.loads(b.call(
+                "run", model, "--loss", "plain", "--data",
+                "tokens.safetensors", "--eval-data", "tokens.safetensors",
+                "--eval-metric", f"{name}:max", "--steps", "1", "--lr", "0",
+                "--transport", "self", "-n", str(stages), "--stages",
+                str(stages), "--microbatch-size", str(size), "--quiet",
+                "--json"))["evaluations"][0]
+            if right is None:
+                right = done["loss"] / math.log(2)
+            assert abs(done["metric"] - right) < 1e-5, (name, size, right, done)
+
+
 def long_options(b):
     """Checks that an accuracy is not taken for a loss if the log lacks
     --eval-metric, since it has only the beginning of the options."""
@@ -185,11 +212,13 @@ def refused(b):
 
 
 def main():
-    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    penstock, model, entropies = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
-            Bench(penstock, model, sys.argv[3], folder) as b:
+            Bench(penstock, model, sys.argv[4], folder) as b:
         for test in best, long_options, resumed, between, refused:
             test(b)
+        if b.transport == "self":
+            weights(b, entropies)
     print("ok")
 
 
