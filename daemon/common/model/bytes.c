@@ -3,9 +3,37 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/files/data/list.h"
+#include "stages/graph/schema.h"
 #include "stages/ops/core/rows.h"
 
 #define MAX_TOKENS ((size_t)16 << 20)
+#define MAX_VISITS 1000 /* values between the targets and the inputs */
+
+/* --- the loss ----------------------------------------------------------- */
+
+/* Returns the node that computes the loss, in *ret_stage; NULL: there is none.
+ */
+static const struct pst_node *find_loss(const struct pst_plan *plan,
+                                        unsigned *ret_stage)
+{
+    const struct pst_plan_output *loss =
+        plan->loss >= 0 ? &plan->outputs.at[plan->loss] : NULL;
+    const struct pst_value *value;
+
+    if (loss == NULL || loss->stage < 0)
+        return NULL;
+    *ret_stage = (unsigned)loss->stage;
+    value =
+        plan->stages.at[*ret_stage].graph->outputs.at[loss->output].arg.value;
+    return value->def != NULL && value->def->outs[0] == value ? value->def
+                                                              : NULL;
+}
+
+/* True if the argument is a tensor. */
+static bool is_tensor(const struct pst_arg *arg)
+{
+    return arg != NULL && arg->kind == PST_ARG_VALUE;
+}
 
 bool pstd_has_perplexity(const struct pst_plan *plan)
 {
@@ -13,18 +41,151 @@ bool pstd_has_perplexity(const struct pst_plan *plan)
         &pst_op_cross_entropy_loss, &pst_op_nll_loss_nd,
         &pst_op_nll_loss,           &pst_op_nll_loss2d,
         &pst_op_nll_loss_forward,   &pst_op_nll_loss2d_forward};
-    const struct pst_plan_output *loss = &plan->outputs.at[plan->loss];
-    const struct pst_value *value = loss->stage < 0
-                                        ? NULL
-                                        : plan->stages.at[loss->stage]
-                                              .graph->outputs.at[loss->output]
-                                              .arg.value;
+    unsigned stage;
+    const struct pst_node *node = find_loss(plan, &stage);
+    const struct pst_arg *target, *smoothing;
+    bool known = false;
 
-    /* Arguments: self, target, weight, reduction; reduction 1 is the mean. */
-    for (size_t i = 0; i < PST_COUNT(ops) && value != NULL; i++)
-        if (value->def != NULL && value->def->op == ops[i])
-            return value->def->outs[0] == value && value->def->args[3].i == 1;
-    return false;
+    for (size_t i = 0; i < PST_COUNT(ops) && node != NULL; i++)
+        known = known || node->op == ops[i];
+    if (!known)
+        return false;
+    target = pst_node_arg(node, "target");
+    smoothing = pst_node_arg(node, "label_smoothing");
+    /* Reduction 1 is the mean. Floating-point targets are probabilities. */
+    return pst_node_arg(node, "reduction")->i == 1 && is_tensor(target) &&
+           pst_dtype_kind(target->value->meta.dtype) == PST_KIND_INT &&
+           !is_tensor(pst_node_arg(node, "weight")) &&
+           (smoothing == NULL || smoothing->kind == PST_ARG_NONE ||
+            smoothing->f == 0);
+}
+
+/* --- its targets --------------------------------------------------------- */
+
+/* Follows values from the targets back to the inputs of the model. */
+struct walk {
+    const struct pst_plan *plan;
+    int64_t ignored; /* ignore_index of the loss */
+    unsigned left;   /* number of values that may still be visited */
+};
+
+/* Operators whose results are elements of some of their arguments. */
+static const struct carrier {
+    const struct pst_op *op;
+    unsigned args; /* bit i: elements of argument i */
+} carriers[] = {
+    {&pst_op_clone, 1},
+    {&pst_op__to_copy, 1},
+    {&pst_op_lift_fresh_copy, 1},
+    {&pst_op_copy, 2},
+    {&pst_op_cat, 1},
+    {&pst_op_stack, 1},
+    {&pst_op_flip, 1},
+    {&pst_op_roll, 1},
+    {&pst_op_gather, 1},
+    {&pst_op_index_select, 1},
+    {&pst_op_constant_pad_nd, 1 | 4},
+    {&pst_op_slice_scatter, 1 | 2},
+    {&pst_op_select_scatter, 1 | 2},
+    {&pst_op_masked_fill_Scalar, 1 | 4},
+    {&pst_op_masked_fill_Tensor, 1 | 4},
+    {&pst_op_where_self, 2 | 4},
+    {&pst_op_where_ScalarOther, 2 | 4},
+    {&pst_op_where_ScalarSelf, 2 | 4},
+    {&pst_op_fill_Scalar, 2},
+    {&pst_op_fill_Tensor, 2},
+    {&pst_op_full, 2},
+    {&pst_op_full_like, 2},
+    {&pst_op_new_full, 4},
+    {&pst_op_scalar_tensor, 1},
+};
+
+/* Returns the arguments whose elements are those of the result, as in struct
+ * carrier; 0: the node computes others. */
+static unsigned carried_args(const struct pst_node *node)
+{
+    const struct pst_arg *first = node->args;
+
+    for (size_t i = 0; i < PST_COUNT(carriers); i++)
+        if (node->op == carriers[i].op)
+            return carriers[i].args;
+    /* A view of another dtype has other numbers. */
+    return (node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0 &&
+                   node->schema->n_args > 0 && is_tensor(first) &&
+                   first->value->meta.dtype == node->outs[0]->meta.dtype
+               ? 1
+               : 0;
+}
+
+/* Returns the value of the stage before from which this one comes, in *stage;
+ * itself if it comes from none. */
+static const struct pst_value *cross_edge(const struct pst_plan *plan,
+                                          const struct pst_value *value,
+                                          unsigned *stage)
+{
+    const struct pst_stage *s = &plan->stages.at[*stage];
+
+    for (size_t i = 0; i < s->graph->inputs.n; i++) {
+        const struct pst_edge *edge;
+
+        if (s->graph->inputs.at[i] != value ||
+            s->inputs[i].kind != PST_SOURCE_EDGE)
+            continue;
+        edge = &plan->edges.at[s->inputs[i].index];
+        *stage = edge->from_stage;
+        return plan->stages.at[*stage]
+            .graph->outputs.at[edge->from_output]
+            .arg.value;
+    }
+    return value;
+}
+
+/* True if each element is one of an integer input, or is ignored. */
+static bool has_tokens(struct walk *w, unsigned stage,
+                       const struct pst_value *value)
+{
+    unsigned args;
+
+    if (w->left == 0 || pst_dtype_kind(value->meta.dtype) != PST_KIND_INT)
+        return false;
+    w->left--;
+    if (value->kind == PST_VALUE_INPUT) {
+        const struct pst_value *before = cross_edge(w->plan, value, &stage);
+
+        return before == value || has_tokens(w, stage, before);
+    }
+    if (value->def == NULL) /* a number is the ignored one */
+        return value->kind != PST_VALUE_PARAM &&
+               pst_meta_numel(&value->meta) == 1;
+    args = carried_args(value->def);
+    for (unsigned i = 0; i < value->def->schema->n_args; i++) {
+        const struct pst_arg *arg = &value->def->args[i];
+        bool known = (args >> i & 1) == 0;
+
+        if (!known && arg->kind == PST_ARG_VALUES)
+            for (unsigned k = 0; k < arg->n; k++)
+                if (!has_tokens(w, stage, arg->values[k]))
+                    return false;
+        known =
+            known || arg->kind == PST_ARG_VALUES ||
+            (arg->kind == PST_ARG_VALUE && has_tokens(w, stage, arg->value)) ||
+            (arg->kind == PST_ARG_INT && arg->i == w->ignored) ||
+            (arg->kind == PST_ARG_FLOAT && arg->f == (double)w->ignored);
+        if (!known)
+            return false;
+    }
+    return args != 0;
+}
+
+/* True if the targets of a loss that has a perplexity are tokens of the data,
+ * which the model has at most moved or replaced by ignored ones. */
+static bool targets_are_tokens(const struct pst_plan *plan)
+{
+    unsigned stage;
+    const struct pst_node *node = find_loss(plan, &stage);
+    struct walk w = {plan, pst_node_arg(node, "ignore_index")->i, MAX_VISITS};
+
+    return has_tokens(&w, stage, pst_node_arg(node, "target")->value);
 }
 
 enum pst_status pstd_token_bytes_read(const struct pstd_config *config,
@@ -37,10 +198,16 @@ enum pst_status pstd_token_bytes_read(const struct pstd_config *config,
 
     if (path == NULL)
         return PST_OK;
-    if (plan->loss < 0 || !pstd_has_perplexity(plan))
+    if (!pstd_has_perplexity(plan))
         return pst_diag_set(diag, PST_E_DATA_TOKEN_BYTES,
                             "--token-bytes %s: the loss of this model is not a "
                             "mean cross entropy, so there are no bits per byte",
+                            path);
+    if (!targets_are_tokens(plan))
+        return pst_diag_set(diag, PST_E_DATA_TOKEN_BYTES,
+                            "--token-bytes %s: the model computes the targets "
+                            "of its loss from the tokens of the data, so there "
+                            "are no bits per byte",
                             path);
     status = pst_file_read(path, MAX_TOKENS, &ret->at, &ret->n, diag);
     if (status == PST_OK && ret->n == 0)
@@ -59,7 +226,7 @@ enum pst_status pstd_token_bytes_count(const struct pstd_token_bytes *bytes,
     bool known = bytes->at != NULL, ignored;
 
     if (!known) {
-        known = plan->loss >= 0 && pstd_has_perplexity(plan);
+        known = pstd_has_perplexity(plan) && targets_are_tokens(plan);
         for (size_t i = 0; i < list->files.n; i++)
             known = known && pst_data_width(data, i) == 1;
     }

@@ -17,10 +17,12 @@ struct pstd_token_bytes {
 };
 
 /* True if exp(loss) is a perplexity: the loss is a mean of -log p of the
- * targets. */
+ * targets, without label smoothing, weights of classes or targets that are
+ * probabilities. */
 bool pstd_has_perplexity(const struct pst_plan *plan);
 /* Reads --token-bytes, if it is given. PST_E_DATA_TOKEN_BYTES: the file is
- * empty, or the loss is not a mean of -log p (pstd_has_perplexity). */
+ * empty, the loss is not a mean of -log p (pstd_has_perplexity), or its targets
+ * are not tokens of the data. */
 enum pst_status pstd_token_bytes_read(const struct pstd_config *config,
                                       const struct pst_plan *plan,
                                       struct pstd_token_bytes *ret,

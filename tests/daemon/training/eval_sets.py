@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests evaluations on several sets: `--eval-data NAME=FILES`.
 
-usage: eval_sets.py PENSTOCK BYTEGPT.pt2 TEXT
+usage: eval_sets.py PENSTOCK BYTEGPT.pt2 TEXT ENTROPIES.pt2
 
 same      each set has the numbers of a run with that set alone, and the first
           one decides; the training has the bits of a run without evaluations
@@ -10,6 +10,7 @@ seen      status, result, history (also as CSV), top, metrics and TensorBoard
           have all sets by name
 decides   --eval-metric SET/loss
 bits      bits per byte, of bytes and by --token-bytes
+losses    perplexity and bits per byte only of losses that have them
 resumed   a killed run that resumes has the same evaluations
 refused   names and files that cannot be used
 """
@@ -215,6 +216,35 @@ def bits(b, both):
     assert "bits_per_byte" not in alone, alone
 
 
+def losses(b, model):
+    """A perplexity needs a plain cross entropy, bits per byte also targets that
+    are tokens of the data. Each token is the one before plus 1."""
+    with open(b.path("small.bin"), "wb") as file:
+        file.write(bytes(i % 8 for i in range(81)))
+    with open(b.path("ones.bin"), "wb") as file:
+        file.write(b"\1" * 8)
+    for loss, perplexity, has_bits in (
+            ("plain", True, True), ("masked", True, True),
+            ("moved", True, True), ("folded", True, False),
+            ("smooth", False, False), ("weighted", False, False),
+            ("soft", False, False)):
+        for stages in 1, 2:
+            words = ("eval", model, "--loss", loss, "--stages", stages,
+                     "--data", "small.bin", "--token-dtype", "uint8")
+            said = b.call(*words)
+            found = ("(perplexity " in said, " bits per byte)" in said)
+            assert found == (perplexity, has_bits), (loss, stages, said)
+            done = b.done(*words, "--token-bytes", "ones.bin", "--json",
+                          code=0 if has_bits else 65)
+            if has_bits:
+                at = json.loads(done.stdout)
+                assert math.isclose(at["bits_per_byte"],
+                                    at["loss"] / math.log(2), rel_tol=1e-5), at
+            else:
+                assert "so there are no bits per byte" in done.stderr, (
+                    loss, done.stderr)
+
+
 def resumed(b, both):
     """Steps of evaluations count for the fault, too."""
     within = 0
@@ -259,7 +289,7 @@ def refused(b):
 
 
 def main():
-    penstock, model, text = map(os.path.abspath, sys.argv[1:4])
+    penstock, model, text, entropies = map(os.path.abspath, sys.argv[1:5])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, folder) as b:
         write_files(b, text)
@@ -269,6 +299,7 @@ def main():
         status(b)
         decides(b)
         bits(b, both)
+        losses(b, entropies)
         resumed(b, both)
         refused(b)
         assert not glob.glob(b.path("*.tmp"))
