@@ -12,9 +12,9 @@
  * receive (with self also the send) ends with PST_ERR_PEER. No receive with a
  * tag of PST_MSG_IS_ALONE writes past its end. For other tags this only helps
  * to find a bug, since Open MPI 4.1 may write past the end of a receive that is
- * too short: ranks agree on the plan before they send. Ownership: posting
- * borrows the request and its buffer until test() returns anything but
- * PST_AGAIN; nobody may touch either before that.
+ * too short: ranks agree on the plan before they send.
+ * Ownership: posting borrows the request and its buffer until test() returns
+ * anything but PST_AGAIN; nobody may touch either before that.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
