@@ -141,6 +141,7 @@ static const struct pst_value *cross_edge(const struct pst_plan *plan,
 }
 
 /* True if each element is one of an integer input, or is ignored. */
+// NOLINTNEXTLINE(misc-no-recursion): MAX_VISITS deep at most
 static bool has_tokens(struct walk *w, unsigned stage,
                        const struct pst_value *value)
 {
