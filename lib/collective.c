@@ -16,7 +16,7 @@
  * calls. */
 struct announcement {
     char name[24], what[200];
-    uint64_t digest; /* of the whole arguments */
+    uint64_t digest; /* hash of the arguments, which `what` may cut */
     uint64_t place, steps;
     int32_t is_step; /* the rank waits for no answer */
     int32_t status, error;

@@ -36,7 +36,7 @@ struct piece {
     int len; /* bytes */
     bool recv, is_sum;
     bool awaited;  /* the receive is posted once its message has arrived */
-    int peer, tag; /* of an awaited message, on the second communicator */
+    int peer, tag; /* if awaited: source and tag on the second communicator */
     enum pst_status state;
     void *data;
     void *dropped; /* owned memory for a message of a wrong length; or NULL */

@@ -65,7 +65,7 @@ static void folder_in_that_of_a_run_is_refused(void **state)
     claim.dir = "ck/steps";
     assert_ok(pst_checkpoint_acquire(&claim, &b, &former, &diag), &diag);
     pst_checkpoint_release(b);
-    /* A run that has such a folder goes on. */
+    /* A run whose record is already in such a folder may use it again. */
     claim.dir = "ck/step-00000003";
     assert_int_equal(unlink("ck/owner.json"), 0);
     assert_ok(pst_checkpoint_acquire(&claim, &b, &former, &diag), &diag);

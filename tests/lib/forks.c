@@ -10,21 +10,6 @@
 
 static struct penstock_error error = PENSTOCK_INIT(error);
 
-static int fill(void *ctx, uint64_t step, uint32_t microbatch, uint32_t input,
-                DLTensor *dst)
-{
-    size_t size = dst->dtype.bits / 8;
-
-    (void)ctx;
-    (void)step;
-    (void)microbatch;
-    (void)input;
-    for (int d = 0; d < dst->ndim; d++)
-        size *= (size_t)dst->shape[d];
-    memset(dst->data, 0, size);
-    return 0;
-}
-
 static penstock_session *make_session(penstock_model *model)
 {
     const struct penstock_option options[] = {{"ranks", "2"}, {"threads", "2"}};
@@ -41,7 +26,7 @@ static double train(penstock_session *session)
 {
     struct penstock_step result = PENSTOCK_INIT(result);
 
-    good(penstock_train_step_fill(session, fill, NULL, &result, &error));
+    good(penstock_train_step_fill(session, fill_zeros, NULL, &result, &error));
     return result.loss;
 }
 
@@ -78,7 +63,8 @@ static void be_child(penstock_model *model, penstock_session *session,
     struct penstock_info info = PENSTOCK_INIT(info);
     struct penstock_copies copies = PENSTOCK_INIT(copies);
 
-    refused(penstock_train_step_fill(session, fill, NULL, &result, &error));
+    refused(
+        penstock_train_step_fill(session, fill_zeros, NULL, &result, &error));
     refused(
         penstock_session_describe(session, PENSTOCK_INPUT, 0, &info, &error));
     refused(penstock_session_copies(session, &copies, &error));

@@ -58,21 +58,6 @@ static size_t resident(void)
     return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static int fill(void *ctx, uint64_t step, uint32_t microbatch, uint32_t input,
-                DLTensor *dst)
-{
-    size_t size = dst->dtype.bits / 8;
-
-    (void)ctx;
-    (void)step;
-    (void)microbatch;
-    (void)input;
-    for (int d = 0; d < dst->ndim; d++)
-        size *= (size_t)dst->shape[d];
-    memset(dst->data, 0, size);
-    return 0;
-}
-
 /* Runs a pass in eval mode, with inputs of zeros. */
 static void pass_forward(const penstock_model *model, penstock_session *session)
 {
@@ -130,7 +115,8 @@ static struct sizes live(const char *path, const char *rows, const char *ranks,
     with.mapped = mapped - map;
     with.heap = on_heap() - before;
     for (int i = 0; i < 3; i++)
-        good(penstock_train_step_fill(session, fill, NULL, &step, &error));
+        good(
+            penstock_train_step_fill(session, fill_zeros, NULL, &step, &error));
     require(warm ||
             (mapped - map == with.mapped && on_heap() - before == with.heap));
     with.resident = resident() - pages;

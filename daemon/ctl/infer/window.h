@@ -9,7 +9,7 @@
 
 struct pstctl_window {
     const struct pst_plan *plan;
-    struct pst_role_input *roles; /* what each input gets; owned */
+    struct pst_role_input *roles; /* owned; the role of each input */
     unsigned tokens;              /* index of the input (B, T) */
     unsigned logits;              /* index of the output (B, T, V) */
     bool cached;                  /* T is 1 and buffers cache earlier tokens */

@@ -16,8 +16,8 @@
 /* Given values of more bytes in all are sampled, since each rank would read all
  * of them, but needs only those of its stages. */
 #define WHOLE_BYTES ((uint64_t)1 << 30)
-#define SAMPLES     ((size_t)64) /* of each tensor */
-#define SAMPLE      ((size_t)4096)
+#define SAMPLES     ((size_t)64)   /* samples of a tensor */
+#define SAMPLE      ((size_t)4096) /* bytes of a sample */
 
 /* Digests given tensors. `piece`: PIECE bytes. */
 struct hasher {

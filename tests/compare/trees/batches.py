@@ -444,8 +444,9 @@ def main():
         if model:
             done += model.done
     print(", ".join(f"{n} {k}" for k, n in sorted(done.items())))
-    print(f"{done['trees'] + done['sums']} passed, {failed} failed")
-    return 1 if failed else 0
+    passed = done["trees"] + done["sums"]
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":

@@ -205,7 +205,8 @@ static void meet(call_fn a, call_fn b, const char *last, const char *others)
     require(strstr(error.text, here) != NULL);
 }
 
-/* Two calls that are no steps: the session goes on. */
+/* Ranks make different calls that are no steps. The calls fail, and the session
+ * can be used afterwards. */
 static void calls_differ(void)
 {
     good(save());
