@@ -226,6 +226,8 @@ CASES = [
     ("infer.prompt", 65, "token 260", "infer loss.pt2 --prompt 260"),
     ("command.arguments", 64, "--batch",
      "infer dynamic.pt2 --prompt x -m 2 --batch 5"),
+    ("command.arguments", 64, "--seq-len",
+     "infer loss.pt2 --prompt 1 --seq-len 2"),
     ("job.none", 69, "", "status"),
     ("job.none", 69, "nobody.sock", "status --socket nobody.sock"),
     ("socket.path", 78, A300, f"status --socket {A300}"),

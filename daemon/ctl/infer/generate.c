@@ -307,6 +307,30 @@ static enum pst_status run_prompt(const struct pstd_config *config,
     return status;
 }
 
+/* Refuses options for --data that would have no effect on a prompt. */
+static enum pst_status check_data_options(const struct pstd_config *config,
+                                          struct pst_diag *diag)
+{
+    const struct {
+        bool is_given;
+        const char *name;
+    } rows[] = {
+        {PSTD_GIVEN(config, batch), "batch"},
+        {PSTD_GIVEN(config, shuffle), "shuffle"},
+        {PSTD_GIVEN(config, seq_len), "seq-len"},
+        {PSTD_GIVEN(config, pack), "pack"},
+        {PSTD_GIVEN(config, token_dtype), "token-dtype"},
+    };
+
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        if (rows[i].is_given)
+            return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                                "--%s has no effect on a prompt: it is for "
+                                "--data",
+                                rows[i].name);
+    return PST_OK;
+}
+
 enum pst_status pstctl_infer_text(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
@@ -317,10 +341,8 @@ enum pst_status pstctl_infer_text(const struct pstd_config *config,
     size_t n = 0;
     enum pst_status status;
 
-    if (config->batch > 0)
-        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
-                            "a text has no rows to divide: --batch is for "
-                            "--data");
+    if (check_data_options(config, diag) != PST_OK)
+        return diag->status;
     status = pstctl_forward_open(config, 1, false, &f, diag);
     if (status == PST_OK)
         status = pstctl_window_find(f.plan, config, &w, diag);

@@ -101,27 +101,39 @@ static enum pst_status run_eval(const struct pstd_config *config,
     return status;
 }
 
-/* Prints the number of samples; if inputs differ in the rows of a microbatch,
- * names the input whose rows were counted. */
-static void print_samples(const struct pst_plan *plan, uint64_t n,
-                          const char *path)
+/* Returns the name of the input whose rows are counted if inputs differ in the
+ * rows of a microbatch; else NULL. */
+static const char *counted_input(const struct pst_plan *plan)
 {
-    const struct pst_plan_input *counted = pst_row_input(plan);
-    bool differ = false;
-
     for (size_t i = 0; i < plan->inputs.n; i++) {
         const struct pst_plan_input *in = &plan->inputs.at[i];
 
-        differ = differ || (in->chunk >= 0 &&
-                            in->meta.size[in->chunk] != pst_plan_rows(plan));
+        if (in->chunk >= 0 && in->meta.size[in->chunk] != pst_plan_rows(plan))
+            return pst_row_input(plan)->name;
     }
-    if (differ)
+    return NULL;
+}
+
+static enum pst_status print_samples(const struct pstd_config *config,
+                                     const struct pstctl_forward *f,
+                                     uint64_t samples, struct pst_diag *diag)
+{
+    const char *input = counted_input(f->batch.plan);
+    const unsigned long long n = samples;
+
+    if (config->json)
+        return pstctl_json_print(json_pack("{s:I s:s* s:I s:s}", "samples",
+                                           (json_int_t)samples, "input", input,
+                                           "step", (json_int_t)f->step,
+                                           "output", config->output),
+                                 diag);
+    if (input != NULL)
         pstctl_printf(stdout, "outputs for %llu row%s of input \"%s\" in %s\n",
-                      (unsigned long long)n, pst_plural(n), counted->name,
-                      path);
+                      n, pst_plural(n), input, config->output);
     else
-        pstctl_printf(stdout, "outputs for %llu sample%s in %s\n",
-                      (unsigned long long)n, pst_plural(n), path);
+        pstctl_printf(stdout, "outputs for %llu sample%s in %s\n", n,
+                      pst_plural(n), config->output);
+    return PST_OK;
 }
 
 /* Runs `infer --data`: writes the outputs for the file's rows. */
@@ -149,13 +161,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
     if (status == PST_OK)
         status =
             pstctl_write_outputs(config, &f.batch, f.engine, &samples, diag);
-    if (status == PST_OK && config->json)
-        status = pstctl_json_print(
-            json_pack("{s:I s:I s:s}", "samples", (json_int_t)samples, "step",
-                      (json_int_t)f.step, "output", config->output),
-            diag);
-    else if (status == PST_OK)
-        print_samples(f.batch.plan, samples, config->output);
+    if (status == PST_OK)
+        status = print_samples(config, &f, samples, diag);
     pstctl_forward_close(&f);
     return status;
 }

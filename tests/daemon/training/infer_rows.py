@@ -10,6 +10,7 @@ microbatches of them, and steps of three take a filler. ROWS.pt2 returns a
 scalar, and outputs with four rows in a microbatch; of ten rows the last
 microbatch has two, which are filled up to four.
 """
+import json
 import os
 import struct
 import sys
@@ -22,10 +23,10 @@ import tensor_file  # noqa: E402
 from job import Bench  # noqa: E402
 
 
-def infer(b, model, data, m):
+def infer(b, model, data, m, *options):
     """Returns what `infer` prints, and its outputs."""
     said = b.call("infer", model, "--data", data, "-o", "out.safetensors",
-                  "-m", str(m))
+                  "-m", str(m), *options)
     return said, tensor_file.load(b.path("out.safetensors"))[0]
 
 
@@ -36,6 +37,8 @@ def main():
         clients.write_data(b.path("tiny.safetensors"))
         said, want = infer(b, tiny, "tiny.safetensors", 1)
         assert "outputs for 4 rows of input \"tokens\" in" in said, said
+        printed = json.loads(infer(b, tiny, "tiny.safetensors", 2, "--json")[0])
+        assert (printed["samples"], printed["input"]) == (4, "tokens"), printed
         assert want["loss"][1] == [2] and want["rest.0"][1] == [4, 3, 16], want
         for m in 2, 3, 5:
             other, got = infer(b, tiny, "tiny.safetensors", m)
@@ -44,6 +47,8 @@ def main():
         tensor_file.save(b.path("rows.safetensors"), {
             "x": ("F32", [10, 7], struct.pack("<70f", *range(70))),
             "target": ("I64", [10], struct.pack("<10q", *5 * [0, 1]))})
+        assert "input" not in json.loads(
+            infer(b, rows, "rows.safetensors", 2, "--json")[0])
         said, want = infer(b, rows, "rows.safetensors", 1)
         assert "outputs for 10 samples in" in said, said
         assert want["0"][1] == [3] and want["1"][1] == [10, 5], want
