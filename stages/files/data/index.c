@@ -54,13 +54,18 @@ static enum pst_status read_index(const struct pst_file *index,
 {
     unsigned char header[HEADER];
     uint64_t version, n, sum, there;
-    enum pst_status status;
+    enum pst_status status = PST_OK;
 
-    if (index->size < HEADER)
-        return PST_OK;
-    status = pst_file_read_at(index, 0, header, HEADER, diag);
-    if (status != PST_OK || memcmp(header, MAGIC, sizeof(MAGIC) - 1) != 0)
+    if (index->size >= HEADER)
+        status = pst_file_read_at(index, 0, header, HEADER, diag);
+    if (status != PST_OK)
         return status;
+    if (index->size < HEADER || memcmp(header, MAGIC, sizeof(MAGIC) - 1) != 0)
+        return pst_diag_set(diag, PST_E_DATA_FORMAT,
+                            "%s is no index of Megatron-LM, so that the width "
+                            "of the tokens beside it is not known: move it "
+                            "away if it has nothing to do with %s",
+                            index->path, tokens->path);
     memcpy(&version, header + 9, sizeof(version));
     memcpy(&n, header + 18, sizeof(n));
     if (version != 1)

@@ -11,8 +11,9 @@
 #include "stages/base/host/fs.h"
 
 /* Reads the index beside a file of tokens. Sets the width of a token in bytes;
- * 0 if there is no index. PST_ERR_INPUT: the index is damaged, its tokens are
- * not 1, 2 or 4 bytes wide, or the file has another size. */
+ * 0 if there is no index. PST_ERR_INPUT: the index is damaged or of another
+ * program, its tokens are not 1, 2 or 4 bytes wide, or the file has another
+ * size. */
 enum pst_status pst_tokens_index(const struct pst_file *tokens,
                                  unsigned *ret_width,
                                  struct pst_diag *diag) PST_MUST_CHECK;

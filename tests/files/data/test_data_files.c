@@ -659,6 +659,11 @@ static void reads_the_index_of_megatron(void **state)
         if (strstr(diag.text, cases[i].what) == NULL)
             fail_msg("%u: %s", i, diag.text);
     }
+    for (unsigned i = 0; i < 2; i++) { /* another format; truncated */
+        write_file("m.idx", i == 0 ? "TNTIDX\0" : "MMIDIDX\0", 8);
+        assert_int_equal(open_files("m.bin", ROWS, false, &d), PST_ERR_INPUT);
+        assert_non_null(strstr(diag.text, "m.idx is no index of Megatron-LM"));
+    }
 }
 
 int main(void)
