@@ -130,12 +130,12 @@ class Model:
 
 def write_text(bench, model):
     """Writes the rows as JSON and CSV. f32 numbers have enough digits to be
-    read back exactly."""
+    read back exactly. CSV begins with a byte order mark, as Excel writes it."""
     numbers = memoryview(model.inputs["x"].data).cast("f").tolist()
     lines = [numbers[7 * i:7 * i + 7] for i in range(ROWS)]
     with open(bench.path("x.json"), "w", encoding="utf-8") as file:
         json.dump({"x": lines}, file)
-    with open(bench.path("x.csv"), "w", encoding="utf-8") as file:
+    with open(bench.path("x.csv"), "w", encoding="utf-8-sig") as file:
         file.write(",".join(["x"] * 7) + "\n" + "".join(
             ",".join(map(repr, line)) + "\n" for line in lines))
 

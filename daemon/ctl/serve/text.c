@@ -15,6 +15,8 @@
 #include "stages/base/untrusted/json_file.h"
 
 #define MAX_BYTES (64u << 20) /* maximum bytes of a text file */
+/* Excel writes it before the first line of CSV. */
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* --- numbers -------------------------------------------------------------- */
 
@@ -463,7 +465,11 @@ static enum pst_status read_csv(struct csv *c, char *text,
                                 struct pst_diag *diag)
 {
     char *at = cut_line(text), *first = at;
-    enum pst_status status = read_header(c, text, strlen(text), diag);
+    enum pst_status status;
+
+    if (strncmp(text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+        text += strlen(BYTE_ORDER_MARK);
+    status = read_header(c, text, strlen(text), diag);
 
     for (char *p = first; *p != '\0'; p = strchr(p, '\n') + 1) {
         c->lines += *p != '\n' && *p != '\r';
