@@ -425,7 +425,7 @@ static void on_exec(void *ctx, uint64_t what)
     }
     if (is_late(r, on_exec, what))
         return;
-    pst_alive_use_state(&r->alive);
+    (void)pst_alive_enter(&r->alive);
     run_next(r);
 }
 
@@ -436,7 +436,7 @@ static void on_loop(void *ctx, uint64_t what)
 
     if (is_late(r, on_loop, what))
         return;
-    pst_alive_use_state(&r->alive);
+    (void)pst_alive_enter(&r->alive);
     if (pstd_watch_check(&r->watch, pst_now(), &diag)) {
         record_verdict(r, &diag);
         return;
@@ -563,8 +563,7 @@ static void start(struct rank *r, unsigned number)
     r->alive = (struct pst_alive)PST_ALIVE_NONE;
     r->watch.has_rank = true;
     r->watch.rank = number;
-    pst_alive_use_state(&r->alive);
-    pst_alive_watch();
+    (void)pst_alive_enter(&r->alive);
     pst_alive_set_limit(w.limit > 0 ? w.limit : DEFAULT);
     sim_check(pst_pulse_new(&r->transport, &r->pulse, &diag) == PST_OK, "%s",
               diag.text);
@@ -628,10 +627,10 @@ static void play(void)
     else
         sim_check(all_done(), "the job stands still, and nobody says so");
     for (unsigned i = 0; i < w.n; i++) {
-        pst_alive_use_state(&w.ranks[i].alive);
+        (void)pst_alive_enter(&w.ranks[i].alive);
         pst_pulse_free(w.ranks[i].pulse);
     }
-    pst_alive_use_state(NULL);
+    pst_alive_leave(NULL);
     pstctl_launch_fini(&w.launch);
 }
 

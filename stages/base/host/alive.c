@@ -8,7 +8,6 @@
 /* There is one writer and there are many readers: relaxed loads and stores are
  * enough, since no other memory depends on the values. */
 static struct pst_alive process = PST_ALIVE_NONE;
-static struct pst_alive *of_process = &process;
 
 static _Thread_local struct pst_alive *own; /* pst_alive_enter */
 static _Thread_local bool watched;
@@ -25,15 +24,10 @@ const char *pst_alive_name(unsigned phase)
     return phase < PST_N_ALIVE ? names[phase] : "?";
 }
 
-void pst_alive_use_state(struct pst_alive *other)
-{
-    of_process = other != NULL ? other : &process;
-}
-
 /* Returns the state that the calling thread uses. */
 static struct pst_alive *here(void)
 {
-    return own != NULL ? own : of_process;
+    return own != NULL ? own : &process;
 }
 
 struct pst_alive *pst_alive_enter(struct pst_alive *state)

@@ -70,15 +70,11 @@ struct pst_alive {
         .place = UINT64_MAX                                                    \
     }
 
-/* Makes all functions use the state `other` (borrowed) from now on; NULL: the
- * state of this process. For tests in which one thread plays many processes
- * (tests/sim/). */
-void pst_alive_use_state(struct pst_alive *other);
-
 /* Makes the calling thread watched, with the state `state` (borrowed) instead
- * of that of the process, until pst_alive_leave, which gets what this returned:
- * for calls of the library, in threads of the application. Such a thread has
- * called neither this nor pst_alive_watch, or called this. */
+ * of that of the process, until pst_alive_leave, which gets what this returned
+ * (NULL: the thread had no such state): for calls of the library, in threads of
+ * the application, and for tests in which one thread plays many processes
+ * (tests/sim/). The thread never calls pst_alive_watch. */
 struct pst_alive *pst_alive_enter(struct pst_alive *state);
 void pst_alive_leave(struct pst_alive *before);
 /* Makes the calling thread the watched one. */
