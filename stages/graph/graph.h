@@ -8,8 +8,8 @@
  *
  * Aliases: a value that shares storage with another (a view) has `base`, the
  * value that owns the storage (never a view itself), and `offset` in elements
- * from its start; its strides are those in base's storage. After the pass
- * "functionalise" no node writes any of its inputs.
+ * from its start; its strides are those in base's storage. After the front
+ * end's pass "nodes" no node writes any of its inputs.
  */
 #include "stages/base/arena.h"
 #include "stages/base/map.h"

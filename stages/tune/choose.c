@@ -157,8 +157,8 @@ struct dimension {
     unsigned n;
 };
 
-/* True if the schedule may split the backward, which gpipe and 1f1b never do.
- */
+/* False for schedules that never split the backward. Other schedules are made,
+ * and then judged by splits_backward: naming them here only saves that time. */
 static bool may_split(const struct pst_exec_options *o)
 {
     return !is_word(o->schedule, "gpipe") && !is_word(o->schedule, "1f1b");

@@ -73,7 +73,7 @@ static bool compare_values(const struct trial *t, const char *name,
                                     (long long)i, (long long)a, (long long)b);
         } else if (!is_close(element_at(got, i), element_at(want, i), rtol,
                              atol)) {
-            return compare_fail(t, "%s[%lld] is %.9g, not %.9g", name,
+            return compare_fail(t, "%s[%lld] is %.17g, not %.17g", name,
                                 (long long)i, element_at(got, i),
                                 element_at(want, i));
         }

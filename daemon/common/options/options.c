@@ -71,7 +71,7 @@ static const struct pstd_option rows[] = {
          "weight gradients); STAGE=WHAT: for one stage; auto: as much as "
          "--memory-limit requires, without a limit what is marked"),
     TEXT(stash, "stash", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "none",
-         "ram|disk:FOLDER",
+         "none|ram|disk:FOLDER",
          "where the activations of a microbatch wait for their backward pass "
          "if its stage has no free slot (--stash-keep)"),
     UINT(stash_keep, "stash-keep", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
@@ -130,8 +130,8 @@ static const struct pstd_option rows[] = {
     TEXT(size, "size",
          N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER,
          NULL, "NAME.DIM=SIZE,...",
-         "sizes of free dimensions of inputs, except the rows; default: as "
-         "exported"),
+         "sizes of free dimensions of inputs, except the number of rows; "
+         "default: as exported"),
     UINT(threads, "threads", T_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
          "0", 0, 1024,
          "kernel threads of each rank; 0: its share of the cores"),
@@ -171,8 +171,8 @@ static const struct pstd_option rows[] = {
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
          "rmsprop, adagrad, adadelta, lamb, muon, adafactor, schedulefree"),
     REAL(lr, "lr", S_STEP, NULL, 0, BIG,
-         "learning rate; default: PyTorch's (of lion, lamb and schedulefree: "
-         "their papers'), as for the options of the optimizers below"),
+         "learning rate; default: PyTorch's, for lion, lamb and schedulefree "
+         "the paper's; likewise for the options of the optimizers below"),
     REAL(momentum, "momentum", S_STEP | PSTD_OPT_PLAN, NULL, 0, BIG,
          "momentum of sgd, rmsprop and muon"),
     REAL(dampening, "dampening", S_STEP, NULL, -BIG, BIG, "dampening of sgd"),
@@ -190,7 +190,7 @@ static const struct pstd_option rows[] = {
     FLAG(centered, "centered", S_STEP | PSTD_OPT_PLAN,
          "rmsprop: divide by the root of the variance, not of the mean square"),
     REAL(rho, "rho", S_STEP, NULL, 0, 1,
-         "adadelta: weight of the old mean squares in the new ones"),
+         "adadelta: decay of the running mean of squared gradients"),
     REAL(lr_decay, "lr-decay", S_STEP, NULL, 0, BIG,
          "adagrad: update t has the learning rate / (1 + (t - 1) X)"),
     UINT(ns_steps, "ns-steps", S_STEP, "5", 0, 99,
@@ -261,7 +261,7 @@ static const struct pstd_option rows[] = {
     UINT(lr_decay_steps, "lr-decay-steps", S_STEP, "0", 0, MANY,
          "updates at the end of wsd in which the learning rate falls"),
     CHOICE(lr_decay_shape, "lr-decay-shape", S_STEP, "linear",
-           "linear|cosine|sqrt|exp", "shape in which wsd falls"),
+           "linear|cosine|sqrt|exp", "shape of the decay of wsd"),
     UINT(lr_cycles, "lr-cycles", S_STEP, "1", 1, 1000,
          "cycles of cosine-restarts"),
     REAL(lr_power, "lr-power", S_STEP, "1", 1e-3, 1e3, "power of polynomial"),
@@ -304,7 +304,8 @@ static const struct pstd_option rows[] = {
         "[NAME=]FILES",
         "data on which the model is evaluated during training, every "
         "--eval-every steps and at the end; NAME=FILES, repeatable: several "
-        "sets, each by itself, of which the first decides"),
+        "sets, each evaluated by itself; the first one decides (--keep-best, "
+        "--patience)"),
     PATH(token_bytes, "token-bytes", T_RUN | PSTD_OPT_EVAL, "FILE",
          "a byte for each token of the vocabulary: how many bytes of text it "
          "stands for; evaluations then have their bits per byte"),
@@ -640,7 +641,7 @@ static const struct pstd_option rows[] = {
          "check what the compiler makes, from the graph again: the memory of "
          "each operand, and that nothing is overwritten before it is read"),
     FLAG(before, "before", PSTD_OPT_FLIGHT,
-         "show the start before the newest one"),
+         "show the previous start of the job instead of the newest one"),
     ROW(pin, "pin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
         "keep the checkpoint of this step for ever; repeatable"),
     ROW(unpin, "unpin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",
