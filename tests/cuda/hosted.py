@@ -88,6 +88,13 @@ def main():
                 line = [x for x in file if " event=graphs " in x][-1]
             kernels = int(re.search(r" kernels=(\d+)", line)[1])
             assert kernels >= 1 if least else kernels == 0, line
+        # Only a device without enough memory is said to have too little.
+        for fails, code, text in (
+                ({"PENSTOCK_TEST_CUDA_MIB": "0"}, 1, "0.0 MiB free, of 0.0"),
+                ({"PENSTOCK_TEST_CUDA_LOST": "cuMemAlloc_v2"}, 65,
+                 "the GPU number 0 cannot be used: CUDA_ERROR_ILLEGAL")):
+            said = call(*words, "--device", "cuda", code=code, **fails).stderr
+            assert text in said, (fails, said)
         # A call of the driver that fails ends the run of two ranks by its name,
         # while kernels are launched, recorded and replayed.
         golden = os.path.join(os.path.dirname(model), "shared")

@@ -21,6 +21,7 @@ struct pst_cuda_driver {
 #undef X
 };
 
+#define PST_CUDA_NO_MEMORY  2   /* CUDA_ERROR_OUT_OF_MEMORY */
 #define PST_CUDA_HAS_ACCESS 704 /* ..._PEER_ACCESS_ALREADY_ENABLED */
 #define PST_CUDA_NOT_FOUND  500 /* CUDA_ERROR_NOT_FOUND */
 #define PST_CUDA_NOT_READY  600 /* CUDA_ERROR_NOT_READY */

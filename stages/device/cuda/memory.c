@@ -164,6 +164,8 @@ static enum pst_status alloc_arena(struct pst_cuda_context *c, unsigned ordinal,
     c->slots_at = c->spare + PST_CUDA_SPARE;
     c->step_at = c->slots_at + SLOTS_BYTES;
     c->step = UINT64_MAX;
+    if (error != 0 && error != PST_CUDA_NO_MEMORY)
+        return refuse_device(c->driver, ordinal, error, diag);
     if (error != 0)
         return pst_diag_set(
             diag, PST_E_DEVICE_MEMORY,
