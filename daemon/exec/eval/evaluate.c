@@ -484,7 +484,9 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     *control |= came;
     if (status == PST_AGAIN)
         return PST_OK;
-    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL) {
+    /* A device's failure is one rank's alone, and steps would fail as well. */
+    if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL ||
+        status == PST_ERR_DEVICE) {
         pstd_mailbox_set_control(s->w->mailbox, came & PSTD_CTL_STOPS);
         return status;
     }
