@@ -93,6 +93,9 @@ struct pst_transport {
      * wait. NULL: none. */
     enum pst_status (*look)(void *ctx, struct pst_diag *diag);
     void *look_ctx;
+    /* A step of any engine on this transport has failed: engines can only be
+     * freed, and ranks may be lost, so that nobody waits for one. */
+    bool has_failed;
 };
 
 extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;

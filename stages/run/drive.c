@@ -432,7 +432,7 @@ static enum pst_status run_ranks(struct pst_engine *engine,
                                        ? pst_lanes_run(engine->lanes, diag)
                                        : drive_ranks(engine, diag);
 
-    engine->has_failed |= status != PST_OK;
+    engine->transport->has_failed |= status != PST_OK;
     return status;
 }
 
@@ -458,7 +458,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     status = pst_engine_weigh(engine, step, diag);
     if (status == PST_OK)
         status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);
-    engine->has_failed |= status == PST_ERR_PEER;
+    engine->transport->has_failed |= status == PST_ERR_PEER;
     if (status != PST_OK)
         return status;
     if (engine->grid->options.scatter && !pst_engine_is_zero(engine)) {

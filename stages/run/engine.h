@@ -84,7 +84,6 @@ struct pst_engine {
     struct pst_device_memory *foreign;
     bool *readers;
     char no_peers[160];
-    bool has_failed; /* the engine can only be freed, and ranks may be lost */
     unsigned n_local, first; /* first: number, in the job, of ranks[0] */
 };
 

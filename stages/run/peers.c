@@ -222,7 +222,7 @@ enum pst_status pst_engine_connect(struct pst_engine *engine,
     if (engine->transport->ops->one_process)
         return connect_locals(engine, diag);
     status = connect_processes(engine, diag);
-    engine->has_failed |= status != PST_OK;
+    engine->transport->has_failed |= status != PST_OK;
     return status;
 }
 
@@ -277,7 +277,7 @@ static bool await_closed(struct pst_engine *engine, unsigned k)
     struct pst_diag ignored;
 
     pst_diag_init(&ignored);
-    return !engine->has_failed &&
+    return !engine->transport->has_failed &&
            pst_pulse_transfer(engine->transport, false, engine->first, k,
                               PST_MSG_CLOSED, &word, 1, NULL, NULL,
                               &ignored) == PST_OK &&
@@ -288,7 +288,7 @@ static void disconnect_processes(struct pst_engine *engine)
 {
     const unsigned n = pst_grid_size(engine->grid);
     struct pst_device_memory *mem = &engine->devices[0].mem;
-    bool is_free = !engine->has_failed;
+    bool is_free = !engine->transport->has_failed;
 
     for (unsigned k = 0; k < n; k++)
         if (engine->foreign[k].device != NULL)

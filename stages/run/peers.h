@@ -10,7 +10,7 @@ struct pst_engine;
  * other's memory. */
 enum pst_status pst_engine_connect(struct pst_engine *engine,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE unless engine->has_failed, before the memory of local ranks is
+/* COLLECTIVE unless transport->has_failed, before the memory of local ranks is
  * closed: no rank reads it later. */
 void pst_engine_disconnect(struct pst_engine *engine);
 

@@ -135,8 +135,9 @@ def changes(b):
 
 def lost(b):
     model, data = b.inputs("shared")
+    # The engine of evaluations, too, has memory that the other rank has opened.
     words = b.words(model, data, 2, "mpi", "-m", 2, "--steps", 3, "--stages",
-                    2)
+                    2, "--eval-data", data, "--eval-every", 1)
     b.call(*words, PENSTOCK_TEST_CUDA_COUNT=b.path("count"))
     with open(b.path("count"), encoding="utf-8") as file:
         n = sum(int(x.split()[0]) for x in file)
