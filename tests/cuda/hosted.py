@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -42,6 +43,17 @@ def main():
                                   env={**env, **more})
             assert done.returncode == code, (words, done)
             return done
+
+        def run_saved(n):
+            shutil.rmtree(f"{folder}/saved", ignore_errors=True)
+            golden = os.path.join(os.path.dirname(model), "shared")
+            return subprocess.run(
+                [penstock, "run", f"{golden}.pt2", "--data",
+                 f"{golden}.safetensors", "-m", "2", "--transport", "self",
+                 "--device", "cuda", "--steps", "3", "--checkpoint", "saved",
+                 "--checkpoint-every", "0", "--quiet"], cwd=folder, text=True,
+                stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                env={**env, "PENSTOCK_TEST_CUDA": f"1:{n}" if n else "1"})
 
         nowhere = {"PENSTOCK_LIBCUDA": "/nowhere/libcuda.so.1"}
         call("split", model, "-o", "plan")
@@ -105,6 +117,19 @@ def main():
                         "flops", "--device", "cuda", "--steps", "4", code=1,
                         PENSTOCK_TEST_CUDA=f"{n}:{n}").stderr
             assert re.search(r"\bcu[A-Z]\w+: CUDA_ERROR_", said), (n, said)
+        # A device that fails in or after the last update, which no step reports,
+        # leaves no checkpoint of other values.
+        good, lost = None, 0
+        for n in 0, *range(400, 1000, 60):
+            done = run_saved(n)
+            lost += "failed before its parameters were saved" in done.stderr
+            if done.returncode == 0:
+                call("weights", "saved", "-o", "w.safetensors")
+                with open(f"{folder}/w.safetensors", "rb") as file:
+                    values = file.read()
+                good = good or values
+                assert values == good, n
+        assert lost > 0
         # The search for the first NaN leaves the operands of calls on the host
         # where they were: the run says what it says on the CPU, and goes on.
         rows = [1.0] * 12

@@ -43,6 +43,7 @@ struct pst_shard {
     /* edges of other ranks that join the file of this rank */
     struct PST_VEC(struct pst_edges) expected;
     atomic_bool cancelled;
+    bool lost; /* the device had failed when bytes were read from it */
 };
 
 /* --- the tensors ---------------------------------------------------------- */
@@ -180,13 +181,41 @@ size_t pst_shard_bytes(const struct pst_shard *s)
     return sum;
 }
 
+/* Reads an item from the arena. An update of which nobody knows may have failed
+ * after the step was decided on. */
+static const void *pull_item(struct pst_shard *s, const struct item *item)
+{
+    struct pst_rank_device *d = pst_rank_device(s->rank);
+    const void *ret = pst_rank_pull(d, item->offset, item->bytes);
+    const struct pst_event none = {0};
+
+    if (d->mem.device->poll(&d->mem, &none) == PST_ERR_DEVICE)
+        s->lost = true;
+    return ret;
+}
+
+static enum pst_status check_device(const struct pst_shard *s,
+                                    struct pst_diag *diag)
+{
+    const struct pst_device_memory *mem = &pst_rank_device(s->rank)->mem;
+    const char *why = s->lost && mem->device->failure != NULL
+                          ? mem->device->failure(mem)
+                          : NULL;
+
+    if (!s->lost)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_RUN_DEVICE,
+                        "rank %u: the device %s has failed before its "
+                        "parameters were saved%s%s",
+                        pst_role_number(pst_rank_role(s->rank)),
+                        mem->device->name, why != NULL ? ": " : "",
+                        why != NULL ? why : "");
+}
+
 static void copy_item(struct pst_shard *s, struct item *item)
 {
     if (item->bytes > 0)
-        memcpy(
-            item->copy,
-            pst_rank_pull(pst_rank_device(s->rank), item->offset, item->bytes),
-            item->bytes);
+        memcpy(item->copy, pull_item(s, item), item->bytes);
     item->data = item->copy;
     item->copy = NULL;
     pst_alive_progress();
@@ -234,11 +263,9 @@ void pst_shard_cancel(struct pst_shard *s)
 
 /* --- the file ------------------------------------------------------------- */
 
-static const void *bytes_of(const struct pst_shard *s, const struct item *item)
+static const void *bytes_of(struct pst_shard *s, const struct item *item)
 {
-    return item->data != NULL ? item->data
-                              : pst_rank_pull(pst_rank_device(s->rank),
-                                              item->offset, item->bytes);
+    return item->data != NULL ? item->data : pull_item(s, item);
 }
 
 static enum pst_status check_cancelled(const struct pst_shard *s,
@@ -520,6 +547,8 @@ enum pst_status pst_shard_write(struct pst_shard *s,
         if (status != PST_OK)
             pst_diag_prefix(diag, "%s", s->path);
     }
+    if (status == PST_OK)
+        status = check_device(s, diag);
     if (status == PST_OK && s->writer == NULL)
         status = pst_new_file_commit(&t.joined, diag);
     pst_new_file_abort(&t.joined);
