@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/cuda/launch.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "stages/ops/pointwise/nd.h"
+#include "stages/ops/random/dropout.h"
 
 _Static_assert(PST_CUDA_RANK == PST_MAX_RANK && PST_CUDA_OPERANDS == PST_ND_MAX,
                "code/params.h");
@@ -82,6 +84,26 @@ void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
         pst_cuda_launch(c, warp, (rows + teams - 1) / teams, 1, params);
     else
         pst_cuda_launch(c, block, rows, 1, params);
+}
+
+/* pst_rng_f32 is below the probability if its 24 bits are below `limit`. */
+struct pst_cuda_chance pst_cuda_chance_of(struct pst_cuda_context *c,
+                                          const struct pst_rng_key *rng,
+                                          double probability)
+{
+    struct pst_cuda_chance ret = {.kept = 1.0f};
+    struct pst_cuda_stream stream = {
+        .seed = rng->seed, .microbatch = rng->microbatch, .node = rng->node};
+
+    if (probability <= 0.0)
+        return ret;
+    stream.to = (uint32_t *)(uintptr_t)c->spare; // NOLINT
+    stream.step = pst_cuda_step(c, rng->step);
+    pst_cuda_launch_n(c, PST_FN_pst_task_stream, 1, &stream);
+    ret.stream = stream.to;
+    ret.limit = (uint32_t)ceil(fmin(probability, 1.0) * 0x1p24);
+    ret.kept = (float)pst_dropout_scale(fmin(probability, 1.0));
+    return ret;
 }
 
 uint32_t pst_cuda_operand_type(const struct pst_operand *x)

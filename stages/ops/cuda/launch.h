@@ -38,6 +38,13 @@ void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
                           enum pst_cuda_fn block, int64_t rows, int64_t n,
                           const void *params);
 
+/* Returns the choices of dropout, which are those of the CPU: element i is
+ * dropped if pst_rng_f32(rng, i) is below `probability`. Enqueues the
+ * computation of the stream, which the next launches of this queue may read. */
+struct pst_cuda_chance pst_cuda_chance_of(struct pst_cuda_context *c,
+                                          const struct pst_rng_key *rng,
+                                          double probability);
+
 #define PST_D_16 (PST_D(BF16) | PST_D(F16))
 static inline bool pst_cuda_is_16(enum pst_dtype dtype)
 {

@@ -4,7 +4,7 @@
  * i, so that the backward pass recomputes the mask instead of storing it: the
  * gradient of dropout is dropout of the gradient with the same node id.
  */
-#include "stages/ops/core/op.h"
+#include "stages/ops/random/dropout.h"
 
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rows.h"
@@ -12,13 +12,6 @@
 #include "stages/ops/cpu/simd/layers/dropout.h"
 #include "stages/ops/cpu/simd/vecmath.h"
 #include "stages/ops/pointwise/nd.h"
-
-/* Returns the scale of kept elements. For p = 1 it is 0, so that all results
- * are 0 and not NaN. */
-static double scale_of(double p)
-{
-    return p < 1.0 ? 1.0 / (1.0 - p) : 0.0;
-}
 
 static enum pst_status check_p(struct pst_infer *c)
 {
@@ -52,7 +45,7 @@ static void dropout_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const int64_t n = pst_meta_numel(x->meta);
-    const double p = c->args[1].f, scale = scale_of(p);
+    const double p = c->args[1].f, scale = pst_dropout_scale(p);
 
     for (int64_t i = 0; i < n; i++) {
         double y = 0.0;
@@ -93,7 +86,7 @@ static void dropout_f32(const struct pst_call *c, pst_dropout_fn loop)
     struct drop d = {.c = c,
                      .loop = loop,
                      .threshold = (uint32_t)steps,
-                     .scale = (float)scale_of(p)};
+                     .scale = (float)pst_dropout_scale(p)};
 
     if ((double)d.threshold < steps)
         d.threshold++;
@@ -156,18 +149,12 @@ static enum pst_status infer_native_dropout(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 1, PST_BOOL, x);
 }
 
-/* Returns the argument `train`; None means true. */
-static bool trains(const struct pst_arg *args)
-{
-    return args[2].kind != PST_ARG_BOOL || args[2].b;
-}
-
 static void native_dropout_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const int64_t n = pst_meta_numel(x->meta);
-    const bool train = trains(c->args);
-    const double p = train ? c->args[1].f : 0.0, scale = scale_of(p);
+    const bool train = pst_dropout_trains(c->args);
+    const double p = train ? c->args[1].f : 0.0, scale = pst_dropout_scale(p);
 
     for (int64_t i = 0; i < n; i++) {
         const bool keep = (double)pst_rng_f32(&c->rng, (uint64_t)i) >= p;
@@ -189,7 +176,7 @@ struct native {
 static void native_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct native *d = ctx;
-    const float *x = d->c->in[0].data, scale = (float)scale_of(d->p);
+    const float *x = d->c->in[0].data, scale = (float)pst_dropout_scale(d->p);
     float *y = d->c->out[0].data, some[1024];
     uint8_t *keep = d->c->out[1].data;
     int64_t begin, end;
@@ -211,8 +198,9 @@ static void native_part(void *ctx, unsigned part, unsigned parts)
 
 static void native_dropout_f32(const struct pst_call *c, pst_uniform_fn loop)
 {
-    struct native d = {
-        .c = c, .loop = loop, .p = trains(c->args) ? c->args[1].f : 0.0};
+    struct native d = {.c = c,
+                       .loop = loop,
+                       .p = pst_dropout_trains(c->args) ? c->args[1].f : 0.0};
 
     pst_rng_stream(&c->rng, d.stream);
     pst_pool_run(
@@ -230,13 +218,13 @@ PST_SIMD_EACH(NATIVE)
 static enum pst_status native_dropout_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *args = v->node->args;
-    const double p = trains(args) ? args[1].f : 0.0;
+    const double p = pst_dropout_trains(args) ? args[1].f : 0.0;
     struct pst_value *g = pst_vjp_grad(v, 0);
 
     if (g == NULL)
         return v->build.status;
     g = pst_vjp_mul(v, g, pst_vjp_out(v, 1));
-    return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, g, scale_of(p)));
+    return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, g, pst_dropout_scale(p)));
 }
 
 static const struct pst_kernel native_dropout_kernels[] = {

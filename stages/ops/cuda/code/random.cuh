@@ -27,12 +27,18 @@ PST_DEVICE pst_random_block pst_random_philox(uint32_t c0, uint32_t c1,
     return {{c0, c1, c2, c3}};
 }
 
+/* Returns block i of a stream. */
+PST_DEVICE pst_random_block pst_random_block_of(const uint32_t *stream,
+                                                uint64_t i)
+{
+    return pst_random_philox((uint32_t)i, (uint32_t)(i >> 32), stream[2],
+                             stream[3], stream[0], stream[1]);
+}
+
 /* Returns word i % 4 of block i / 4 of a stream. */
 PST_DEVICE uint32_t pst_random_word(const uint32_t *stream, uint64_t i)
 {
-    const pst_random_block b =
-        pst_random_philox((uint32_t)(i / 4), (uint32_t)(i / 4 >> 32), stream[2],
-                          stream[3], stream[0], stream[1]);
+    const pst_random_block b = pst_random_block_of(stream, i / 4);
 
     return i % 4 == 0   ? b.words[0]
            : i % 4 == 1 ? b.words[1]

@@ -2,6 +2,7 @@
 /* Device code module (modules.def) with all kernels that are not in loops.cu or
  * products.cu. */
 #include "stages/ops/cuda/code/elements/copies.cu"
+#include "stages/ops/cuda/code/elements/drop.cu"
 #include "stages/ops/cuda/code/elements/embed.cu"
 #include "stages/ops/cuda/code/elements/fold.cu"
 #include "stages/ops/cuda/code/elements/grad.cu"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/attention/sdpa.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "stages/ops/cuda/code/layers/attention.h"
@@ -66,46 +65,25 @@ static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
     return ret;
 }
 
-/* Returns the parameters of dropout: pst_rng_f32 is below the probability if
- * its 24 bits are below `limit`. */
-static struct pst_cuda_chance chance_of(struct pst_cuda_context *c,
-                                        const struct pst_sdpa *p)
-{
-    struct pst_cuda_chance ret = {.kept = 1.0f};
-    struct pst_cuda_stream stream = {.seed = p->rng.seed,
-                                     .microbatch = p->rng.microbatch,
-                                     .node = p->rng.node};
-
-    if (p->dropout <= 0.0)
-        return ret;
-    stream.to = (uint32_t *)(uintptr_t)c->spare; // NOLINT
-    stream.step = pst_cuda_step(c, p->rng.step);
-    pst_cuda_launch_n(c, PST_FN_pst_task_stream, 1, &stream);
-    ret.stream = stream.to;
-    ret.limit = (uint32_t)ceil(fmin(p->dropout, 1.0) * 0x1p24);
-    if (p->dropout < 1.0)
-        ret.kept = (float)(1.0 / (1.0 - p->dropout));
-    return ret;
-}
-
 static struct pst_cuda_sdpa params_of(const struct pst_call *c,
                                       const struct pst_sdpa *p)
 {
-    struct pst_cuda_sdpa ret = {.q = operand_of(&p->q),
-                                .k = operand_of(&p->k),
-                                .v = operand_of(&p->v),
-                                .mask = operand_of(&p->mask),
-                                .g = operand_of(&p->g),
-                                .o = operand_of(&p->out),
-                                .l = (int32_t)p->l,
-                                .s = (int32_t)p->s,
-                                .e = (int32_t)p->e,
-                                .ev = (int32_t)p->ev,
-                                .group = p->group,
-                                .n_batch = p->n_batch,
-                                .causal = p->causal,
-                                .scale = (float)p->scale,
-                                .drop = chance_of(c->stream, p)};
+    struct pst_cuda_sdpa ret = {
+        .q = operand_of(&p->q),
+        .k = operand_of(&p->k),
+        .v = operand_of(&p->v),
+        .mask = operand_of(&p->mask),
+        .g = operand_of(&p->g),
+        .o = operand_of(&p->out),
+        .l = (int32_t)p->l,
+        .s = (int32_t)p->s,
+        .e = (int32_t)p->e,
+        .ev = (int32_t)p->ev,
+        .group = p->group,
+        .n_batch = p->n_batch,
+        .causal = p->causal,
+        .scale = (float)p->scale,
+        .drop = pst_cuda_chance_of(c->stream, &p->rng, p->dropout)};
 
     memcpy(ret.batch, p->batch, sizeof(ret.batch));
     if (p->mask.x != NULL)
