@@ -236,6 +236,18 @@ static enum pst_region region_of(const struct pst_compiler *c,
                : PST_R_WORK;
 }
 
+static bool reads_storage(const struct pst_arg *arg,
+                          const struct pst_value *storage)
+{
+    if (arg->kind == PST_ARG_VALUE)
+        return pst_value_storage(arg->value) == storage;
+    for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
+        if (arg->values[k] != NULL &&
+            pst_value_storage(arg->values[k]) == storage)
+            return true;
+    return false;
+}
+
 /* True if the node's kernel may write out[0] over in[0]: no other operand is a
  * view of the same storage. */
 static bool writes_over_first(const struct pst_exec_node *x)
@@ -252,12 +264,8 @@ static bool writes_over_first(const struct pst_exec_node *x)
         pst_meta_bytes(&pst_value_storage((void *)in)->meta) !=
             pst_meta_bytes(&out->meta))
         return false;
-    /* looks for other operands that are views of in */
-    for (unsigned k = 1; k < x->call.n_in; k++)
-        if (k < x->node->schema->n_args &&
-            x->node->args[k].kind == PST_ARG_VALUE &&
-            pst_value_storage(x->node->args[k].value) ==
-                pst_value_storage((void *)in))
+    for (unsigned k = 1; k < x->node->schema->n_args; k++)
+        if (reads_storage(&x->node->args[k], pst_value_storage((void *)in)))
             return false;
     return true;
 }

@@ -23,6 +23,24 @@ static const char text[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
+/* The source of a scatter_add is its self, or rows of it, which are read while
+ * the result is written; numbers are between the two arguments. */
+static const char scatters[] =
+    "graph next_id=6 {\n"
+    "  input %x: f32[4, 6]\n"
+    "  input %i: i64[4, 6]\n"
+    "  param %w \"w\" grad: f32[6]\n"
+    "  %y: f32[4, 6] = aten.mul.Tensor(%x, %w) # - - F id=0\n"
+    "  %a: f32[4, 6] = aten.scatter_add.default(%y, 1, %i, %y) # - - F id=1\n"
+    "  %v: f32[3, 6] view of %a + 6 = "
+    "aten.slice.Tensor(%a, 0, 1, 4) # - - F id=2\n"
+    "  %j: i64[3, 6] view of %i + 0 = "
+    "aten.slice.Tensor(%i, 0, 0, 3) # - - F id=3\n"
+    "  %b: f32[4, 6] = aten.scatter.src(%a, 0, %j, %v) # - - F id=4\n"
+    "  %loss: f32[] = aten.mean.default(%b) # - - F id=5\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
 struct made {
     struct pst_model model;
     struct pst_plan *plan;
@@ -39,7 +57,8 @@ static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
     return at;
 }
 
-static void made_init(struct made *m, bool train, bool compile)
+static void made_init_of(struct made *m, const char *from, bool train,
+                         bool compile)
 {
     const struct pst_split_options cut = {.stages = 1};
     const struct pst_program_options options = {.train = train,
@@ -49,13 +68,18 @@ static void made_init(struct made *m, bool train, bool compile)
                                                 .verify = true};
     size_t end = 0;
 
-    model_init(&m->model, text, NULL, 0);
+    model_init(&m->model, from, NULL, 0);
     assert_ok(pst_split(&m->model, &cut, &m->plan, &diag), &diag);
     assert_ok(pst_program_new(m->plan, 0, &options, &m->program, &diag), &diag);
     if (compile)
         assert_ok(
             pst_program_compile(m->program, next_fixed, &end, NULL, &diag),
             &diag);
+}
+
+static void made_init(struct made *m, bool train, bool compile)
+{
+    made_init_of(m, text, train, compile);
 }
 
 static void made_fini(struct made *m)
@@ -204,6 +228,18 @@ static void finds_what_is_written_over(void **state)
     made_fini(&m);
 }
 
+/* The verifier runs after the compiler has placed the values. */
+static void operands_that_are_read_stay(void **state)
+{
+    struct made m;
+
+    (void)state;
+    for (int train = 0; train < 2; train++) {
+        made_init_of(&m, scatters, train, true);
+        made_fini(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +248,7 @@ int main(void)
         cmocka_unit_test(finds_windows_beyond_storages),
         cmocka_unit_test(finds_operands_elsewhere),
         cmocka_unit_test(finds_what_is_written_over),
+        cmocka_unit_test(operands_that_are_read_stay),
     };
 
     pst_diag_init(&diag);
