@@ -314,23 +314,30 @@ static void keeps_heads_whole(void **state)
 
 /* No cut comes between a weight's conversion and its matmul, not even one that
  * leaves a stage nothing else. */
+#define CONVERTED(WEIGHT, BIAS)                                                \
+    "graph next_id=9 {\n"                                                      \
+    "  input %x: f32[8, 4]\n"                                                  \
+    "  param %v \"v\" grad: f32[4, 4]\n"                                       \
+    "  param %b \"b\" grad: f32[4]\n"                                          \
+    "  %h: f32[8, 4] = aten.tanh.default(%x) # a - F id=0\n"                   \
+    "  %l: bf16[8, 4] = aten._to_copy.default(%h, dtype=bf16) # b - F "        \
+    "id=1\n"                                                                   \
+    "  %w: bf16[4, 4] = aten." WEIGHT " # c - F id=2\n"                        \
+    "  %c: bf16[4] = aten." BIAS " # d - F id=3\n"                             \
+    "  %y: bf16[8, 4] = aten.linear.default(%l, %w, %c) # o - F id=4\n"        \
+    "  %loss: bf16[] = aten.sum.default(%y) # s - F id=5\n"                    \
+    "  output user %loss \"0\"\n"                                              \
+    "}\n"
+
 static void keeps_conversions_at_readers(void **state)
 {
-    static const char text[] =
-        "graph next_id=9 {\n"
-        "  input %x: f32[8, 4]\n"
-        "  param %v \"v\" grad: f32[4, 4]\n"
-        "  param %b \"b\" grad: f32[4]\n"
-        "  %h: f32[8, 4] = aten.tanh.default(%x) # a - F id=0\n"
-        "  %l: bf16[8, 4] = aten._to_copy.default(%h, dtype=bf16) # b - F "
-        "id=1\n"
-        "  %w: bf16[4, 4] = aten._to_copy.default(%v, dtype=bf16) # c - F "
-        "id=2\n"
-        "  %c: bf16[4] = aten._to_copy.default(%b, dtype=bf16) # d - F id=3\n"
-        "  %y: bf16[8, 4] = aten.linear.default(%l, %w, %c) # o - F id=4\n"
-        "  %loss: bf16[] = aten.sum.default(%y) # s - F id=5\n"
-        "  output user %loss \"0\"\n"
-        "}\n";
+    static const char *const texts[] = {
+        CONVERTED("_to_copy.default(%v, dtype=bf16)",
+                  "_to_copy.default(%b, dtype=bf16)"),
+        /* as a model writes them itself */
+        CONVERTED("to.dtype(%v, bf16)", "to.dtype_layout(%b, dtype=bf16)"),
+        CONVERTED("type_as.default(%v, %l)", "to.other(%b, %l)"),
+    };
     static const char *const modules[] = {"a", "b", "c", "d", "o", "s"};
     static const char *const at[] = {"c", "o"}, *const late[] = {"d", "s"};
     static const struct pst_split_options named = {.at = at, .n_at = 2},
@@ -338,14 +345,17 @@ static void keeps_conversions_at_readers(void **state)
                                           four = {.stages = 4,
                                                   .policy = "flops",
                                                   .bandwidth = 1e15};
-    struct pst_model model;
 
     (void)state;
-    model_init(&model, text, modules, PST_COUNT(modules));
-    expect(&model, &named, "001111");
-    expect(&model, &third, "001112");
-    expect(&model, &four, "012223");
-    model_fini(&model);
+    for (unsigned i = 0; i < PST_COUNT(texts); i++) {
+        struct pst_model model;
+
+        model_init(&model, texts[i], modules, PST_COUNT(modules));
+        expect(&model, &named, "001111");
+        expect(&model, &third, "001112");
+        expect(&model, &four, "012223");
+        model_fini(&model);
+    }
 }
 
 /* Heads that overlap: a cut in the second one is moved before the first one,

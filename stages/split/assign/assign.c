@@ -345,13 +345,21 @@ static void mark_stage(void *ctx, struct pst_value **slot, unsigned arg)
     *stage = PST_MIN(*stage, u->reader);
 }
 
+static bool is_conversion(const struct pst_node *node)
+{
+    return node != NULL &&
+           (node->op == &pst_op__to_copy || node->op == &pst_op_to_dtype ||
+            node->op == &pst_op_to_dtype_layout ||
+            node->op == &pst_op_to_device || node->op == &pst_op_to_other ||
+            node->op == &pst_op_type_as);
+}
+
 bool pst_split_converts_state(const struct pst_node *node)
 {
-    const struct pst_value *of = node->op == &pst_op__to_copy
-                                     ? pst_value_storage(node->args[0].value)
-                                     : NULL;
+    const struct pst_value *of =
+        is_conversion(node) ? pst_value_storage(node->args[0].value) : NULL;
 
-    while (of != NULL && of->def != NULL && of->def->op == &pst_op__to_copy)
+    while (of != NULL && is_conversion(of->def))
         of = pst_value_storage(of->def->args[0].value);
     return of != NULL &&
            (of->kind == PST_VALUE_PARAM || of->kind == PST_VALUE_CONST);
