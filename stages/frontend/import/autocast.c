@@ -154,6 +154,19 @@ enum pst_status pst_import_autocast(struct pst_import *import,
     return import->build.status;
 }
 
+enum pst_status pst_import_autocast_write(struct pst_import *import,
+                                          const struct pst_op *op,
+                                          struct pst_arg *args)
+{
+    const struct pst_value *written = args[0].value;
+
+    if (import->model->autocast == NULL || op != &pst_op_index_put ||
+        args[2].kind != PST_ARG_VALUE || !is_eligible(written))
+        return PST_OK;
+    args[2].value = cast_value(import, args[2].value, written->meta.dtype);
+    return import->build.status;
+}
+
 /* Reads the node's arguments: device, dtype or None, enabled, cache. */
 bool pst_import_autocast_mode(const struct pst_doc_node *node,
                               enum pst_autocast_lists *lists,

@@ -372,6 +372,12 @@ enum pst_status pst_import_autocast(struct pst_import *import,
                                     const char *target, enum pst_dtype result,
                                     const struct pst_schema *schema,
                                     struct pst_arg *args) PST_MUST_CHECK;
+/* With --autocast, casts the values of an index_put_ to the dtype of what it
+ * writes: the file has the number of `x[mask] = 0` in the dtype that x had when
+ * it was exported. args[0] is a tensor. */
+enum pst_status pst_import_autocast_write(struct pst_import *import,
+                                          const struct pst_op *op,
+                                          struct pst_arg *args) PST_MUST_CHECK;
 /* True if --autocast may give a result the dtype `ours` in place of the one in
  * the file. */
 bool pst_import_may_cast(const struct pst_import *import, enum pst_dtype file,

@@ -338,7 +338,8 @@ static enum pst_status import_inplace(struct pst_import *import,
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "its first argument is not a tensor");
     written = args[0].value;
-    if (!(target->op->flags & PST_OP_VIEW))
+    status = pst_import_autocast_write(import, target->op, args);
+    if (status == PST_OK && !(target->op->flags & PST_OP_VIEW))
         status = pst_import_writes_storage(import, written);
     if (status != PST_OK)
         return status;

@@ -5,12 +5,14 @@ parameters, gradients and optimizer states stay f32, the same bits for each cut,
 and refusals.
 
 usage: autocast.py PENSTOCK AUTOCAST.pt2 AUTOCAST.json AUTOCAST-F16.json F64.pt2
+                   FILLS.pt2
 
 The .json files have the dtypes in PyTorch (tests/golden/make/make_autocast.py).
 """
 import json
 import os
 import re
+import struct
 import sys
 import tempfile
 
@@ -98,8 +100,25 @@ def check_refusals(bench, wide):
     bench.fails("is split already", "plan", "1.plan", "--autocast", "bf16")
 
 
+def check_fills(bench, model):
+    """Writes a number where a mask is true: PyTorch makes it in the dtype of
+    what it writes."""
+    bench.said("split", model, "-o", "fills.plan", "--autocast", "bf16")
+    tensor_file.save(f"{bench.folder}/fills.safetensors",
+                     {"x": ("F32", [2, 4], struct.pack("<8f", *[0.25] * 8)),
+                      "wanted": ("F32", [2, 6],
+                                 struct.pack("<12f", *[1, -1] * 6))})
+    bench.said("run", "fills.plan", "-n", 1, "--transport", "self", "--threads",
+               1, "--optimizer", "sgd", "--lr", "0.1", "--steps", 1, "--data",
+               "fills.safetensors", "--dump", "fills", "--quiet")
+    dtype, shape, body = tensor_file.load(f"{bench.folder}/fills")[0]["output.1"]
+    assert (dtype, list(shape)) == ("BF16", [2, 6]), (dtype, shape)
+    halves = struct.unpack("<12H", bytes(body))[::2]
+    assert set(halves) == {0x3f00}, halves  # 0.5 in bf16
+
+
 def main():
-    penstock, model, *dtypes, wide = sys.argv[1:]
+    penstock, model, *dtypes, wide, fills = sys.argv[1:]
     expected = {}
     for low, path in zip(CASTS, dtypes):
         with open(path, encoding="utf-8") as f:
@@ -122,6 +141,7 @@ def main():
         check_messages(bench)
         check_bits(bench)
         check_refusals(bench, wide)
+        check_fills(bench, os.path.abspath(fills))
 
 
 main()
