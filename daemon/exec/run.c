@@ -231,8 +231,9 @@ static enum pst_status skip_data(struct pstd_session *s,
 }
 
 /* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
- * current model, or none that can be read, repeats the step instead: a failed
- * step leaves the state as it was. skip_to: NULL on all ranks, or the position
+ * current model, or none that can be read, repeats the step instead, if it was
+ * not applied: it has left the state as it was. A step that was applied in part
+ * stays so. skip_to: NULL on all ranks, or the position
  * at which the data continue. */
 static enum pst_status roll_back(struct pstd_session *s,
                                  const struct pstd_numbers *by, uint64_t failed,
@@ -261,8 +262,9 @@ static enum pst_status roll_back(struct pstd_session *s,
         (void)snprintf(unread, sizeof(unread), "%s", diag->text);
         remark = unread;
     }
-    (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
-                   remark);
+    (void)snprintf(text, sizeof(text), "%s (%s: %s)", why, remark,
+                   failed > s->step ? "the step is made again"
+                                    : "the rest of its update stays");
     pstd_report_skip(s, PSTD_EVENT_ROLLED_BACK, by, failed, text);
     return skip_data(s, skip_to, diag);
 }

@@ -87,12 +87,16 @@ class Bench(job.Bench):
         said = self.ended(run).stderr
         return (said, *self.found(folder))
 
-    def found(self, folder):
+    def log(self):
+        """Returns the log of the newest run."""
         with open(self.path(f"log{self.n}", "rank-0.log"),
                   encoding="utf-8") as file:
-            events = re.findall(
-                r" event=(step_skipped|rolled_back|update_partial) .* "
-                r"step=(\d+)(?: (?:skipped|to)=(\d+))?", file.read())
+            return file.read()
+
+    def found(self, folder):
+        events = re.findall(
+            r" event=(step_skipped|rolled_back|update_partial) .* "
+            r"step=(\d+)(?: (?:skipped|to)=(\d+))?", self.log())
         newest = sorted(glob.glob(f"{self.folder}/{folder}/step-*"))[-1]
         state = {}
         for path in glob.glob(newest + "/*.safetensors"):
@@ -128,6 +132,14 @@ def partial(b):
                                    "--checkpoint-every", "3")
         assert events == [incomplete, ("rolled_back", step, to),
                           incomplete], events
+    # Without a checkpoint the update cannot be undone.
+    said, events, last = b.run("far", "--on-nan", "rollback",
+                               "--checkpoint-every", "9")
+    assert events == [("update_partial", "6", ""),
+                      ("rolled_back", "6", "7")], events
+    assert "there is no checkpoint yet: the rest of its update stays" in \
+        b.log(), b.log()
+    assert last == skipped
     said, events, last = b.run("last", code=65)
     assert events == [incomplete], events
     said, events, last = b.run("last", "--on-nan", "skip")
