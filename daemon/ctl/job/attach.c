@@ -44,21 +44,25 @@ struct job_end {
     bool drained;    /* it served requests, and has ended as requested */
 };
 
-/* Takes the frame of an event. */
-static void track_end(struct job_end *job_end, pstd_frame *frame)
+/* Takes the frame of an event. An error: the run is not started again. */
+static enum pst_status track_end(struct job_end *job_end, pstd_frame *frame,
+                                 struct pst_diag *diag)
 {
     const pstctl_event *event = frame->event;
+    enum pst_status status;
 
-    if (strcmp(event->name, "train_end") == 0) {
+    if (strcmp(event->name, "train_end") == 0 && !pstctl_is_repeated(event)) {
         job_end->run = frame;
-        return;
+        return PST_OK;
     }
     if (strcmp(event->name, "serving") == 0)
         job_end->serves = true;
     else if (strcmp(event->name, "stopped") == 0)
         job_end->drained =
             job_end->serves && pstctl_integer(event, "exit_code") == 0;
+    status = pstctl_check_given_up(event, diag);
     pstd_frame_free(frame);
+    return status;
 }
 
 /* Prints the result of the run whose train_end was received. */
@@ -91,7 +95,7 @@ static enum pst_status follow_events(struct pstctl_follow *f,
         if (status == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             show_event(progress, frame->event);
-            track_end(job_end, frame);
+            status = track_end(job_end, frame, diag);
             continue;
         }
         pstd_frame_free(frame);

@@ -121,12 +121,9 @@ static enum pst_status handle_event(struct followed_run *a,
                 strcmp(name, "train_end") == 0)) {
         a->run.number = (uint64_t)pstctl_integer(event, "run");
     }
-    if (pstctl_is_run_end(&a->run, event)) {
-        a->over = true;
-    } else if (strcmp(name, "run_given_up") == 0) {
-        return pst_diag_carry(diag, pst_error_find(pstctl_text(event, "id")),
-                              PST_ERR_PEER, "%s", pstctl_text(event, "text"));
-    }
+    if (!pstctl_is_run_end(&a->run, event))
+        return pstctl_check_given_up(event, diag);
+    a->over = true;
     return PST_OK;
 }
 

@@ -21,6 +21,15 @@ bool pstctl_is_repeated(const pstctl_event *event)
     return false;
 }
 
+enum pst_status pstctl_check_given_up(const pstctl_event *event,
+                                      struct pst_diag *diag)
+{
+    if (strcmp(event->name, "run_given_up") != 0)
+        return PST_OK;
+    return pst_diag_carry(diag, pst_error_find(pstctl_text(event, "id")),
+                          PST_ERR_PEER, "%s", pstctl_text(event, "text"));
+}
+
 bool pstctl_is_unrequested(const pstctl_event *event)
 {
     for (size_t i = 0; i < event->n_fields; i++)

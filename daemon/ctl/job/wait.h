@@ -33,6 +33,10 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 bool pstctl_is_unrequested(const pstctl_event *event);
 /* True if the event is a train_end of a start that failed and is repeated. */
 bool pstctl_is_repeated(const pstctl_event *event);
+/* Returns the reason if the event is run_given_up: the ranks were started
+ * again, but not the run. PST_OK: it is another event. */
+enum pst_status pstctl_check_given_up(const pstctl_event *event,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* True, with a diagnosis, if the event shows that an accepted request is lost,
  * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);

@@ -14,7 +14,8 @@ recovers  a rank is killed in a run: the run resumes by itself, with the bits
 begun     the same with --resume=STEP, which sets newer checkpoints aside once
 given_up  a run that dies at the same step again and again is given up; the job
           accepts another one
-delayed   a restart that fails for a passing reason is repeated
+delayed   a restart that fails for a passing reason is repeated, which `train`
+          and `attach` wait for
 cleaned   a run goes on without the job's temporary folder; `train` ends if the
           run cannot go on
 replaced  a run whose data were replaced does not go on
@@ -167,6 +168,15 @@ def given_up(b):
     b.down(name)
 
 
+def attach_paused(b, name):
+    """Attaches to a job whose run is paused; returns the process once it
+    follows the events."""
+    shown = b.begin("attach", name)
+    line = shown.stderr.readline()
+    assert "paused after step" in line, line
+    return shown
+
+
 def delayed(b):
     """Checks that a restart that fails for a temporary reason is repeated:
     without the folder of the checkpoints, without the data, and while another
@@ -180,6 +190,7 @@ def delayed(b):
     b.await_event(name, "checkpoint_saved", "rank-0")
     b.call("pause", "--job", name)
     b.await_event(name, "paused", "rank-0")
+    shown = attach_paused(b, name)
     for n, lost in enumerate((name + "-a", "data-2.safetensors"), 1):
         os.rename(b.path(lost), b.path("away"))
         os.kill(b.pids(name)[-1], signal.SIGKILL)
@@ -204,8 +215,9 @@ def delayed(b):
     b.call("resume", "--job", name)
     b.await_event(name, "continued", "rank-0")
     b.down(name)
-    said = b.ended(run, 130).stderr
-    assert "is tried again in 1 s" in said, said
+    for client in run, shown:
+        said = b.ended(client, 130).stderr
+        assert "is tried again in 1 s" in said, said
 
 
 def write_kept(b, name, text):
@@ -284,10 +296,12 @@ def pause_given_up(b):
     run = b.begin(*b.train(name, name + "-a", steps=10 ** 9))
     b.await_event(name, "checkpoint_saved", "rank-0")
     b.call("pause", "--job", name)
+    shown = attach_paused(b, name)
     write_kept(b, name, "damaged")
     os.kill(b.pids(name)[-1], signal.SIGKILL)
     b.await_event(name, "run_given_up", "rank-0")
-    assert "[run.kept]" in b.ended(run, 1).stderr
+    for client in run, shown:
+        assert "[run.kept]" in b.ended(client, 1).stderr
     again = b.await_event(name, "job_restart")
     assert " paused=1 " in again, again
     run = b.begin(*b.train(name, name + "-b", steps=10 ** 9))
