@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Loads checkpoints of runs that have changed their model (penstock swap,
- * freeze, attr): a session goes on with the plan in the checkpoint, as a resume
- * does. */
+ * freeze, attr). The session continues with the plan in the checkpoint, like a
+ * resume. */
 #include <string.h>
 
 #include "daemon/common/setup.h"
@@ -16,13 +16,13 @@
 struct found {
     uint64_t step;
     bool any; /* it has a plan */
-    /* model that its run began with */
+    /* digests of the model that the run began with */
     char base_digest[33], base_identity[33];
 };
 
-/* Reads which plan the checkpoint has; any problem of it has been or will be
- * reported by the load. step: PST_CHECKPOINT_LATEST looks for the one that is
- * loaded, reading every byte. Rank 0. */
+/* Reads which plan the checkpoint of `step` contains. Errors are ignored here,
+ * since the load reports them. step: with PST_CHECKPOINT_LATEST, finds the
+ * checkpoint that a load would choose, and verifies every byte. Rank 0. */
 static struct found find_plan(const char *folder, uint64_t step,
                               const struct pst_checkpoint_lineage *lineage)
 {
@@ -73,8 +73,8 @@ static enum pst_status check_ranks(const penstock_session *s,
                         plan->stages.n, ranks);
 }
 
-/* Opens the plan in the checkpoint of that step. *ret: also set after a
- * failure. */
+/* Opens the plan in the checkpoint of `step`. The caller must free *ret, also
+ * after a failure. */
 static enum pst_status open_plan(penstock_session *s, const char *folder,
                                  uint64_t step, struct pstl_changed **ret,
                                  struct pst_diag *diag)

@@ -18,7 +18,8 @@ void pstl_checkpoint_fini(penstock_session *s)
     pstl_folders_fini(&s->seconds);
 }
 
-/* Refuses a save that cannot be made; makes its folder the session's. */
+/* Refuses a save that cannot be made. Takes ownership of the folder for the
+ * session. */
 static enum pst_status prepare_save(penstock_session *s, const char *folder,
                                     struct pst_diag *diag)
 {
@@ -32,9 +33,9 @@ static enum pst_status prepare_save(penstock_session *s, const char *folder,
     return pstl_is_first(s) ? pstl_claim_ensure(s, folder, diag) : PST_OK;
 }
 
-/* The rows of steps that the session has made are the caller's: the position in
- * the data of the run stays the last known one, and the checkpoint records how
- * many they are. */
+/* Sets the position in the data that the checkpoint records. The session's own
+ * steps used rows of the caller, so the position is still that of the loaded
+ * checkpoint; the number of the session's steps since then is recorded, too. */
 static void note_place(const penstock_session *s, struct pst_save_note *note)
 {
     note->place = s->place;
@@ -46,10 +47,11 @@ static void note_place(const penstock_session *s, struct pst_save_note *note)
                        (unsigned long long)s->placed);
 }
 
-/* True if the checkpoint records the session's own value of an option that
- * changes results, not that of the run which it has loaded: for what its state
- * has, and for all if it has made steps, unless `penstock set` has set the
- * option in the run, where it stays set. */
+/* True if the checkpoint records the session's value of this option, which
+ * changes results, instead of the value of the loaded run. That holds for all
+ * options of a session that has made steps since the load, or has loaded
+ * nothing, except those that `penstock set` has set in the run. It always holds
+ * for --ema, since the checkpoint has the averages of the session. */
 static bool is_own(const penstock_session *s, const struct pstd_option *row)
 {
     const bool made = s->step != s->placed || s->run_options[0] == '\0';
@@ -63,7 +65,8 @@ static bool is_own(const penstock_session *s, const struct pstd_option *row)
            (made && strstr(s->run_options, given) == NULL);
 }
 
-/* Makes the options of the run that the checkpoint records. */
+/* Appends the options that the checkpoint records: those of the loaded run,
+ * with the session's own values where is_own() says so. */
 static enum pst_status make_options(const penstock_session *s,
                                     struct pst_str *ret, struct pst_diag *diag)
 {
@@ -152,9 +155,9 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
     pstl_send_note(ctx, text);
 }
 
-/* COLLECTIVE. Loads into the session's engine or one that takes its place, and
- * marks the session as failed if some of its values are those of the checkpoint
- * and others are not. */
+/* COLLECTIVE. Loads into the session's engine, or into a new one that will
+ * replace it. Marks the session as failed if its engine then has some values of
+ * the checkpoint and some old ones. */
 static enum pst_status load_into(penstock_session *s, struct pst_engine *engine,
                                  const char *folder,
                                  const struct pst_checkpoint_lineage *lineage,
@@ -185,8 +188,8 @@ static enum pst_status load_into(penstock_session *s, struct pst_engine *engine,
     return status;
 }
 
-/* COLLECTIVE. Loads a checkpoint whose run has changed the model, after it was
- * refused; nothing has changed if that fails. */
+/* COLLECTIVE. Loads a checkpoint whose run has changed the model, after
+ * load_into() has refused it. After a failure nothing has changed. */
 static enum pst_status load_changed(
     penstock_session *s, const char *folder,
     const struct pst_checkpoint_lineage *lineage,
@@ -214,8 +217,8 @@ static enum pst_status load_changed(
     return status;
 }
 
-/* COLLECTIVE. Loads the newest checkpoint of the folder of which the run has
- * not left the course. */
+/* COLLECTIVE. Loads the newest checkpoint of the folder that is in the past of
+ * the run (stages/files/checkpoint/lineage.h). */
 static enum pst_status load_checkpoint(
     penstock_session *s, const char *folder,
     const struct pst_checkpoint_rewinds *rewinds,
@@ -237,8 +240,8 @@ struct before {
     struct pstl_folder first, second;
 };
 
-/* Takes over the run of a loaded checkpoint, for later saves, and tells the
- * caller of its second folder. Rank 0. */
+/* Makes the run of a loaded checkpoint the session's run, for later saves, and
+ * sends the caller a note about the run's second folder. Rank 0. */
 static void adopt_run(penstock_session *s, const char *folder,
                       const struct pst_checkpoint_info *info,
                       struct before *known)
@@ -255,7 +258,7 @@ static void adopt_run(penstock_session *s, const char *folder,
     /* Later saves to that folder continue its run. */
     if (pst_checkpoint_read_run(folder, &whose, NULL) == PST_OK &&
         whose.name[0] != '\0') {
-        /* The folder in use is not that of this run. */
+        /* The session owns a folder of another run, which it gives up. */
         if (strcmp(s->run, whose.name) != 0)
             pstl_claim_release(s);
         memcpy(s->run, whose.name, sizeof(s->run));
@@ -267,8 +270,9 @@ static void adopt_run(penstock_session *s, const char *folder,
     pst_str_fini(&text);
 }
 
-/* Reads what is in the folders before a load; if one cannot be read, the load
- * says so, or nothing in it is known. Rank 0. */
+/* Reads which checkpoints are in the folders before a load. A folder that
+ * cannot be read counts as empty: the load reports errors of the first folder.
+ * Rank 0. */
 static enum pst_status look_before_load(penstock_session *s, const char *folder,
                                         struct before *ret,
                                         struct pst_diag *diag)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The beginning of calls that all ranks make. */
+/* Begins and ends calls that all ranks make. */
 #include "lib/collective.h"
 
 #include <stdio.h>
@@ -12,25 +12,25 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* The call that a rank makes, to rank 0. Plain bytes, with one length for all
- * calls. */
+/* Message to rank 0 about the call that a rank makes. Sent as plain bytes, with
+ * the same length for all calls. */
 struct announcement {
     char name[24], what[200];
-    uint64_t digest; /* hash of the arguments, which `what` may cut */
+    uint64_t digest; /* hash of all arguments, since `what` may be truncated */
     uint64_t place, steps;
-    int32_t is_step; /* the rank waits for no answer */
+    int32_t is_step; /* the call is a step: the rank does not wait */
     int32_t status, error;
     char text[1000];
 };
 
-/* The answer of rank 0. */
+/* Answer of rank 0 to the announcements. */
 struct answer {
     int32_t status, error;
-    int32_t fails; /* a rank was in a step: the session has failed */
+    int32_t fails; /* another rank was in a step, so the session has failed */
     char text[1000];
 };
 
-/* The announcement of another rank, on rank 0. */
+/* Rank 0: the announcement of another rank. */
 struct other {
     struct announcement said;
     struct pst_request request;
@@ -42,7 +42,7 @@ struct pstl_calls {
     struct pst_transport *t;   /* borrowed */
     unsigned rank, size;
     struct announcement mine;
-    struct other *others; /* rank 0: ranks 1 ... */
+    struct other *others; /* rank 0: entries for ranks 1, 2, ... */
     bool in_step;
     struct pst_pulse *pulse; /* NULL: no watchdog */
     struct pst_alive alive, *before;
@@ -92,7 +92,8 @@ uint64_t pstl_call_place(const char *folder)
     (void)snprintf(parent, sizeof(parent), "%.*s", (int)at, folder);
     if (stat(at > 0 ? parent : ".", &st) != 0)
         return 0;
-    /* The device's number is another one on each host. */
+    /* The inode identifies the parent. Its device number is not used, since it
+     * differs between hosts. */
     return pst_hash(folder + at, len - at, (uint64_t)st.st_ino) | 1;
 }
 
@@ -142,9 +143,9 @@ static enum pst_status refuse_other(const struct pstl_calls *c, unsigned rank,
     return PST_ERR_MISMATCH;
 }
 
-/* Compares what all ranks have announced, on rank 0: first the calls, then what
- * failed, then arguments. *ret_fails: a rank is in a step, where it cannot just
- * end the call. */
+/* Rank 0: compares the announcements of all ranks: first the calls, then
+ * failures, then arguments. *ret_fails: a rank is in a step, and cannot leave
+ * it without failing the session. */
 static enum pst_status compare_calls(const struct pstl_calls *c,
                                      bool *ret_fails, struct pst_diag *diag)
 {
@@ -197,7 +198,8 @@ static void announce(struct pstl_calls *c, const struct pstl_collective *call,
     }
 }
 
-/* Sends the announcement to rank 0; rank 0 posts receives of all others. */
+/* Sends the announcement to rank 0. On rank 0, posts receives for the
+ * announcements of all others. */
 static enum pst_status send_call(struct pstl_calls *c, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -267,8 +269,8 @@ static enum pst_status take_answer(struct pstl_calls *c,
                                 answer->text);
 }
 
-/* A transport's `look`: finds, during a step, that another rank is in a call
- * that is none. */
+/* A transport's `look`, called while a rank waits in a step: finds out whether
+ * another rank is in a call that is not a step. */
 static enum pst_status look_for_others(void *ctx, struct pst_diag *diag)
 {
     struct pstl_calls *c = ctx;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Errors, structs of the caller, and the flags of objects. */
+/* Errors, structs of the caller, and the busy flags of objects. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +29,8 @@ SAME(ERR_INTERNAL);
 SAME(ERR_DAMAGED);
 SAME(ERR_DEVICE);
 
-/* A struct of the caller that is larger than this is taken for garbage. */
+/* Maximum size of a caller's struct; a larger number is taken for uninitialised
+ * memory. */
 #define MAX_STRUCT 65536
 
 const char *penstock_version(void)
@@ -95,7 +96,7 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
 
     if (status == PST_OK)
         return 0;
-    /* Statuses that only commands return; the header does not have them. */
+    /* Statuses that only commands return are not in the public header. */
     if (status > 0 || status == PST_ERR_TERMINATED ||
         status == PST_ERR_DIFFERENT || status == PST_ERR_NO_DAEMON)
         e.status = PENSTOCK_ERR_INTERNAL;
@@ -110,7 +111,8 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
 
 /* --- messages ------------------------------------------------------------- */
 
-/* The messages of the call that this thread is in; NULL: none. */
+/* Receiver of the messages of the call that this thread makes; NULL: there is
+ * no call. */
 static _Thread_local const struct pstl_messages *current;
 
 void pstl_send_note(const struct pstl_messages *messages, const char *text)
@@ -131,9 +133,8 @@ void pstl_receive_log(const struct pstl_messages *messages)
     current = messages;
 }
 
-/* Sends a line of the log (PST_LOG in the environment) to the caller; otherwise
- * it would be printed to standard error. Lines of helper threads are dropped.
- */
+/* Sends a line of the log (PST_LOG in the environment) to the caller instead of
+ * standard error. Lines of helper threads are dropped. */
 static void send_line(void *ctx, enum pst_log_level level, const char *topic,
                       const char *text)
 {

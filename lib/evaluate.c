@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The mean loss over any number of rows, each of them once. */
+/* Mean loss over any number of rows, each of which counts once. */
 #include "daemon/common/setup.h"
 #include "lib/collective.h"
 #include "lib/guest.h"
@@ -15,7 +15,8 @@ static const struct pst_plan_input *input_of(const penstock_session *s,
     return &s->batch.plan->inputs.at[i];
 }
 
-/* Returns the rows of an input in a microbatch; 0: it is not divided. */
+/* Returns the number of rows of an input in a microbatch; 0: the input is not
+ * divided into microbatches. */
 static uint64_t rows_of(const penstock_session *s, size_t i)
 {
     const struct pst_plan_input *in = input_of(s, i);
@@ -23,8 +24,9 @@ static uint64_t rows_of(const penstock_session *s, size_t i)
     return in->chunk >= 0 ? (uint64_t)in->meta.size[in->chunk] : 0;
 }
 
-/* Finds the first input that is divided, whose rows count, and how many it has
- * in a microbatch. False: there is none. */
+/* Finds the first input that is divided into microbatches: its rows are
+ * counted. Sets extent->each to its rows in a microbatch, and extent->whole if
+ * another input has a different number of them. False: no input is divided. */
 static bool find_divided(const penstock_session *s, size_t *ret,
                          struct pst_data_extent *extent)
 {
@@ -81,7 +83,7 @@ static enum pst_status count_rows(const penstock_session *s,
     return PST_OK;
 }
 
-/* Describes an input with all rows. */
+/* Describes an input that has the rows of all steps. */
 static enum pst_status describe_input(const penstock_session *s, size_t i,
                                       const struct pst_data_extent *x,
                                       struct pstl_tensor *ret,
@@ -113,7 +115,8 @@ static enum pst_status set_inputs(penstock_session *s,
                             "%zu inputs were given, and the model has %zu",
                             inputs == NULL ? 0 : n, s->n_inputs);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
-        /* Rank 0 counts the targets, which any input may have. */
+        /* Rank 0 also needs inputs of other ranks' stages, since it counts the
+         * targets, which may be in any input. */
         const bool needs =
             s->reads[i] || (pstl_is_first(s) &&
                             pst_plan_reads_input(s->batch.plan, (unsigned)i));
@@ -123,13 +126,13 @@ static enum pst_status set_inputs(penstock_session *s,
         status = describe_input(s, i, x, &want, diag);
         if (status == PST_OK && (inputs[i] != NULL || needs))
             status = pstl_take(s, &want, inputs[i], false, &s->views[i], diag);
-        if (status == PST_OK) /* rows are counted, and repeated, on the host */
+        if (status == PST_OK) /* rows are counted and repeated on the host */
             status = pstl_copy_input(s, (unsigned)i, diag);
     }
     return status;
 }
 
-/* Reads rows as pst_data_read does. */
+/* Reads rows like pst_data_read. */
 static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
                                  unsigned input, void *dst,
                                  struct pst_diag *diag)
@@ -157,7 +160,7 @@ static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
         first = first / x.each * each;
         n = each;
     }
-    /* A microbatch that does not count wants as many rows as it has. */
+    /* A microbatch whose result is dropped may ask for rows beyond the end. */
     n = PST_MIN(n, (uint64_t)view->meta.size[in->chunk] - first);
     from = to;
     for (unsigned d = 0; d < to.rank; d++)
@@ -173,7 +176,8 @@ static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
     return PST_OK;
 }
 
-/* Lends rows where the caller has them: those of a whole microbatch. */
+/* Returns the address of a whole microbatch's rows in the caller's memory, or
+ * NULL if they must be copied. */
 static const void *lend_rows(void *ctx, uint64_t first, uint64_t n,
                              unsigned input)
 {
@@ -185,7 +189,7 @@ static const void *lend_rows(void *ctx, uint64_t first, uint64_t n,
 
     if (view->data == NULL)
         return NULL;
-    if (each > 0) /* n rows of the input that counts are a microbatch */
+    if (each > 0) /* n rows of the counted input are one microbatch */
         at = (int64_t)(first / n * each) * view->meta.stride[in->chunk] *
              (int64_t)pst_dtype_size(in->meta.dtype);
     return pstl_lend(s, input, &in->meta, view->data + at);
@@ -193,7 +197,7 @@ static const void *lend_rows(void *ctx, uint64_t first, uint64_t n,
 
 /* --- the evaluation ------------------------------------------------------- */
 
-/* COLLECTIVE. Finds how many rows there are, which rank 0 knows. */
+/* COLLECTIVE. Counts the rows on rank 0 and sends their number to all ranks. */
 static enum pst_status find_extent(penstock_session *s,
                                    const DLTensor *const *inputs, size_t n,
                                    struct pst_data_extent *ret,

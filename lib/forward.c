@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forward passes in eval mode, by a second engine with the same cut, which the
- * first pass creates. It reads parameters in the memory of the session's engine
- * where it can; the others are copied before a pass if they have changed. */
+/* Forward passes in eval mode by a second engine with the same cut, created by
+ * the first pass. The engine reads parameters in the memory of the session's
+ * engine where possible; other parameters are copied before a pass if they have
+ * changed. */
 #include <math.h>
 #include <stdio.h>
 
@@ -16,7 +17,7 @@
 
 struct pstl_forward {
     struct pstd_evaluator by;
-    bool done; /* a pass has succeeded, whose outputs can be read */
+    bool done; /* a pass has succeeded, and its outputs can be read */
 };
 
 void pstl_forward_free(struct pstl_forward *forward)
@@ -99,7 +100,8 @@ const struct pst_engine *pstl_forward_engine(const penstock_session *s)
                                                   : NULL;
 }
 
-/* Returns why the pass cannot be made on this rank; PST_OK if it can. */
+/* Returns the error for which the pass cannot be made on this rank; PST_OK: it
+ * can be made. */
 static enum pst_status check_forward(penstock_session *s,
                                      const DLTensor *const *inputs, size_t n,
                                      struct pst_diag *diag)
@@ -157,8 +159,8 @@ static enum pst_status view_output(const penstock_session *s, size_t output,
                : PST_OK;
 }
 
-/* Copies the output within the GPU of the view, if it is there, and no other
- * process takes part: *ret_done. */
+/* Copies the output to a view on the same GPU, if all ranks are in this
+ * process. *ret_done: it was copied. */
 static enum pst_status copy_on_gpu(penstock_session *s, size_t output,
                                    const struct pstl_view *view, bool *ret_done,
                                    struct pst_diag *diag)
@@ -174,8 +176,8 @@ static enum pst_status copy_on_gpu(penstock_session *s, size_t output,
     return pstl_move(mem, from, view, ret_done, diag);
 }
 
-/* COLLECTIVE. Copies the output to the view, through a buffer if the view is
- * not contiguous, or on a GPU. */
+/* COLLECTIVE. Copies the output to the view; through a buffer if the view is
+ * not contiguous or on a GPU. */
 static enum pst_status copy_output(penstock_session *s, size_t output,
                                    const struct pstl_view *view,
                                    struct pst_diag *diag)

@@ -8,9 +8,10 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* Takes the caller's tensor. *ret_at: where the gradient is to be made; in the
- * caller's memory if that is the host's, contiguous and aligned, and no other
- * process can fail, else in a new buffer, which *ret_copy owns. */
+/* Checks the caller's tensor and sets *ret. *ret_at: memory for the gradient.
+ * That is the caller's memory if it is contiguous and aligned host memory, and
+ * all ranks are in this process; otherwise a new buffer, which is returned
+ * owned in *ret_copy. */
 static enum pst_status make_view(const penstock_session *s, size_t input,
                                  const DLTensor *dst, struct pstl_view *ret,
                                  void **ret_copy, void **ret_at,

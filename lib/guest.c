@@ -25,7 +25,8 @@ void pstl_thread_restore(const struct pstl_thread *caller)
         caller->guest->restore(caller->current);
 }
 
-/* Returns the memory of a rank of this process on that GPU; NULL: none. */
+/* Returns the memory of a rank of this process whose device is that GPU; NULL:
+ * there is none. */
 static struct pst_device_memory *find_memory(const penstock_session *s, int gpu)
 {
     struct pst_device_memory *mem;
@@ -36,8 +37,8 @@ static struct pst_device_memory *find_memory(const penstock_session *s, int gpu)
     return NULL;
 }
 
-/* Appends "GPU 0", "GPU 0 and 1", or "the CPU": where ranks of this process
- * compute. */
+/* Appends "GPU 0", "GPU 0 and 1", or "the CPU": the devices of the ranks of
+ * this process. */
 static void add_devices(const penstock_session *s, struct pst_str *out)
 {
     const struct pst_device_memory *mem, *before;
@@ -58,8 +59,8 @@ static void add_devices(const penstock_session *s, struct pst_str *out)
         pst_str_add(out, "the CPU");
 }
 
-/* Sets *ret to the first byte of the view's elements. Returns the number of
- * bytes up to the last one. */
+/* Sets *ret to the address of the view's lowest element. Returns the number of
+ * bytes from there to the end of the highest element. */
 static size_t range_of(const struct pstl_view *view, const char **ret)
 {
     const int64_t item = (int64_t)pst_dtype_size(view->meta.dtype);
@@ -140,7 +141,7 @@ static enum pst_status finish(struct pst_device_memory *mem,
                         mem->ordinal, why != NULL ? why : "a copy has failed");
 }
 
-/* Lets the second queue wait for the first. */
+/* Makes the second queue wait for the work in the first queue. */
 static void order(struct pst_device_memory *mem, enum pst_queue first,
                   enum pst_queue second)
 {
@@ -150,7 +151,7 @@ static void order(struct pst_device_memory *mem, enum pst_queue first,
     mem->device->wait(mem, second, &done);
 }
 
-/* Enqueues a copy within the GPU, by strides. */
+/* Enqueues a copy between two strided tensors on the GPU. */
 static enum pst_status copy_within(struct pst_device_memory *mem,
                                    const struct pst_meta *from, const void *src,
                                    const struct pst_meta *to, void *dst,
@@ -173,7 +174,7 @@ static enum pst_status copy_within(struct pst_device_memory *mem,
     return status;
 }
 
-/* Allocates memory of the GPU for a copy without gaps. */
+/* Allocates GPU memory for a contiguous copy. */
 static enum pst_status alloc_dense(struct pst_device_memory *mem, size_t bytes,
                                    void **ret, struct pst_diag *diag)
 {
@@ -303,7 +304,8 @@ enum pst_status pstl_copy_input(penstock_session *s, unsigned input,
     return copy_to_host(s, input, &view, &s->views[input], diag);
 }
 
-/* True if a rank of this process that reads the input has another GPU. */
+/* True if a rank of this process reads the input on another GPU than that of
+ * the caller's tensor. */
 static bool is_read_elsewhere(const penstock_session *s, unsigned input)
 {
     const struct pst_plan *plan = s->batch.plan;
@@ -401,7 +403,8 @@ void pstl_settle_views(penstock_session *s)
          s->viewed && (mem = pst_engine_device(s->engine, k)) != NULL; k++) {
         struct pst_event done;
 
-        /* The next step reports a failure of the device. */
+        /* A failure of the device is ignored here, since the next step reports
+         * it. */
         mem->device->record(mem, PST_QUEUE_COMPUTE, &done);
         (void)pst_device_await(mem, &done);
     }

@@ -90,7 +90,8 @@ static enum pst_status open_model(penstock_model *m, const char *path,
         status = pstd_plugins_load(&m->config, diag);
     if (status == PST_OK)
         status = pstd_plan_open(path, &m->config, &m->opened, diag);
-    /* Divides the inputs as sessions without options do. */
+    /* The batch of a session without options, which shows how inputs are
+     * divided. */
     if (status == PST_OK)
         status = pstd_open_batch(&m->config, m->opened.plan, &batch, diag);
     if (status == PST_OK) {

@@ -7,9 +7,8 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* A module, copied from its row of the tree. Arrays and texts: see
- * pstl_modules.
- */
+/* A module, copied from its row of the module tree. struct pstl_modules owns
+ * the arrays and texts. */
 struct pstl_module {
     const char *name, *type;
     int64_t own, all;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of the library: rows of the table of the commands' options. */
+/* Options of the library's calls, which are rows of the options of commands. */
 #include <string.h>
 
 #include "lib/object.h"
 
-/* Options of a session besides those that shape a step. */
+/* Options of a session, besides the options of a step. */
 static const char *const extra[] = {
     "ranks",    "steps",  "watchdog", "accept-lost-backward",
     "keep",     "verify", "device",   "no-fallback",
     "no-graphs"};
 
-/* Options of a program: those of optimizers, without rules for some
+/* Options of a program: those of optimizers, except rules for single
  * parameters. */
 static const char *const of_program[] = {"optimizer",
                                          "lr",

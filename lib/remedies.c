@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Remedies for callers of the library, since rows of the catalogue name options
- * and commands of the command line. */
+/* Remedies of errors for callers of the library. Those in the error catalogue
+ * name options and commands of the command line. */
 #include <ctype.h>
 #include <string.h>
 
 #include "lib/object.h"
 
-/* Remedies in words of the library, for errors of its calls whose row names a
- * command, or an option that no call has. */
+/* Remedies in terms of the library, for errors of its calls whose catalogue row
+ * names a command, or an option that no call has. */
 static const struct {
     enum pst_error error;
     const char *remedy;
@@ -261,7 +261,7 @@ static const struct {
      "penstock_describe_module has the types."},
 };
 
-/* Letters of options of the command line. */
+/* Short options of the command line, by letter. */
 static const struct {
     char letter;
     const char *name;
@@ -272,7 +272,7 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) != 0 || c == '-' || c == '_' || c == '.';
 }
 
-/* An option in a text. */
+/* An option found in a text. */
 struct found {
     const char *name, *value; /* value_n 0: none */
     size_t name_n, value_n;
@@ -361,7 +361,7 @@ void pstl_words_of_options(const char *text, char *ret, size_t size)
     ret[n] = '\0';
 }
 
-/* True for rows of areas that only commands have. */
+/* True for rows of the catalogue that only commands report. */
 static bool is_of_commands(const char *id)
 {
     static const char *const areas[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Makes sessions: options, ranks, memory. */
+/* Makes sessions: their options, ranks and memory. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +47,8 @@ static enum pst_status join_rows(const struct penstock_session *s,
 static enum pst_status describe_inputs(struct penstock_session *s,
                                        struct pst_diag *diag)
 {
-    /* Descriptions outlive the plan of a model that penstock_swap changes. */
+    /* Names are borrowed from the opened plan: descriptions must outlive the
+     * plan, which penstock_swap replaces. */
     const struct pst_plan *opened = s->model->opened.plan;
     const struct pst_plan *plan = s->batch.plan;
     enum pst_status status = PST_OK;
@@ -195,9 +196,9 @@ enum pst_status pstl_check_same(const penstock_session *s, const char *what,
     return compare_facts(s, &facts, diag);
 }
 
-/* COLLECTIVE. Checks that all ranks have the same model and options, before one
- * of them alone might refuse them. What distinguishes models is compared one by
- * one, so that an error names it. */
+/* COLLECTIVE. Checks that all ranks have the same model and options, before a
+ * single rank may refuse its own. Facts that distinguish models are compared
+ * one by one, so that an error names the one that differs. */
 static enum pst_status compare_options(const struct penstock_session *s,
                                        struct pst_diag *diag)
 {
@@ -285,7 +286,7 @@ enum pst_status pstl_session_keep_gradients(const penstock_session *s,
     return status;
 }
 
-/* Finds the device of this process's ranks. */
+/* Sets the device of the ranks in this process. */
 static enum pst_status find_device(struct penstock_session *s,
                                    struct pst_diag *diag)
 {
@@ -342,7 +343,8 @@ static enum pst_status make_options(struct penstock_session *s,
     return pstd_set_side_by_side(s->batch.plan, &s->options, diag);
 }
 
-/* Gradients that a program reads have the dtype of their parameter. */
+/* Refuses bf16 parameters, since the gradients that a caller reads have the
+ * dtype of their parameter. */
 static enum pst_status refuse_bf16(const struct penstock_session *s,
                                    struct pst_diag *diag)
 {
@@ -357,7 +359,7 @@ static enum pst_status refuse_bf16(const struct penstock_session *s,
                               low->fqn);
 }
 
-/* Makes the parts of a session; COLLECTIVE once the transport is open. */
+/* Makes the parts of a session. COLLECTIVE after the transport is open. */
 static enum pst_status make_parts(struct penstock_session *s,
                                   const struct penstock_session_config *c,
                                   struct pst_diag *diag)
@@ -401,7 +403,7 @@ static enum pst_status make_parts(struct penstock_session *s,
                                pstl_session_describe_step(s, diag), diag);
 }
 
-/* Frees the parts of a session that are nothing but memory. */
+/* Frees the parts of a session that are only memory. */
 static void free_memory(struct penstock_session *s)
 {
     pstl_checkpoint_fini(s);
@@ -417,8 +419,8 @@ static void free_memory(struct penstock_session *s)
 
 static void free_session(struct penstock_session *s)
 {
-    /* After a failed step, the thread of a rank that does not return from it
-     * may still read all of this: it is not freed. */
+    /* If a rank's thread has not returned from a failed step, nothing is freed,
+     * since the thread may still read all of it. */
     if (pst_engine_is_stuck(s->engine))
         return;
     pstl_claim_release(s);
@@ -430,16 +432,17 @@ static void free_session(struct penstock_session *s)
     free_memory(s);
 }
 
-/* Frees a session in a process that was forked from that of the session. Its
- * folder, GPU and communicator are those of the other process, and so are the
- * threads that engines would wait for: engines and the transport stay. */
+/* Frees a session in a process that was forked from the session's process.
+ * Folder, GPU and communicator belong to the other process, and the threads
+ * that engines would wait for exist only there: engines and the transport are
+ * not freed. */
 static void free_forked(struct penstock_session *s)
 {
     pstl_claim_abandon(s);
     free_memory(s);
 }
 
-/* Marks the model as used by a session; fails if it is used already. */
+/* Marks the model as used by a session. Fails if another session uses it. */
 static enum pst_status claim_model(penstock_model *model, struct pst_diag *diag)
 {
     if (!atomic_exchange(&model->has_session, true))

@@ -33,7 +33,7 @@ static enum pst_status find_tensor(const penstock_session *s, const char *name,
                         "the model has no parameter or buffer '%.200s'", name);
 }
 
-/* Returns the meta of the tensor as it is sent between ranks: contiguous. */
+/* Returns the contiguous meta with which the tensor is sent between ranks. */
 static struct pst_meta whole_of(const struct pstl_tensor *t)
 {
     struct pst_meta meta = t->meta;
@@ -42,11 +42,11 @@ static struct pst_meta whole_of(const struct pstl_tensor *t)
     return meta;
 }
 
-/* Finds a parameter or buffer by name, checks the caller's tensor for it, and
- * sets *ret_at to where the ranks have or want it: in the caller's memory if
- * that is the host's and contiguous, and no other process takes part, else in a
- * new buffer, which *ret_copy owns. reads: every rank gives a tensor to read
- * from; else rank 0 gives one to write to. */
+/* Finds a parameter or buffer by name and checks the caller's tensor for it.
+ * *ret_at: memory that the ranks read or write. That is the caller's memory if
+ * it is contiguous host memory and all ranks are in this process; otherwise a
+ * new buffer, which is returned owned in *ret_copy. reads: every rank gives a
+ * tensor to read from; otherwise rank 0 gives one to write to. */
 static enum pst_status view_state(const penstock_session *s, const char *name,
                                   const DLTensor *given, bool reads,
                                   const struct pstl_tensor **ret_tensor,
@@ -79,8 +79,8 @@ static enum pst_status refuse_untrained(const char *name, struct pst_diag *diag)
 typedef enum pst_status (*fetch_fn)(struct pst_engine *engine, unsigned param,
                                     void *dst, struct pst_diag *diag);
 
-/* Copies the tensor within the GPU of the view, if it is there, whole, and no
- * other process takes part: *ret_done. */
+/* Copies the tensor to a view on the same GPU, if all ranks are in this process
+ * and one of them has the whole tensor. *ret_done: it was copied. */
 static enum pst_status copy_on_gpu(const penstock_session *s,
                                    const struct pstl_tensor *tensor,
                                    const struct pstl_view *view, fetch_fn fetch,
@@ -98,8 +98,8 @@ static enum pst_status copy_on_gpu(const penstock_session *s,
     return pstl_move(mem, from, view, ret_done, diag);
 }
 
-/* COLLECTIVE. Begins a call for a tensor, whose name ranks compare; tensor
- * NULL: there is none of the caller's name. */
+/* COLLECTIVE. Begins a call for a tensor; ranks compare its name. tensor NULL:
+ * the caller's name was not found. */
 static enum pst_status settle(penstock_session *s, const char *call,
                               const struct pstl_tensor *tensor,
                               const char *name, enum pst_status status,

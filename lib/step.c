@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps of training on inputs in memory of the caller, or from a callback. */
+/* Steps of training on inputs in the caller's memory, or from a callback. */
 #include "lib/collective.h"
 #include "lib/guest.h"
 #include "stages/graph/bytes.h"
@@ -7,8 +7,8 @@
 
 /* --- inputs --------------------------------------------------------------- */
 
-/* Returns the plan of a microbatch, and in *ret_row the number of the step's
- * rows of that input before it. */
+/* Returns the plan of a microbatch. *ret_row: number of rows of the input in
+ * the step before that microbatch. */
 static const struct pst_plan *plan_of(const struct penstock_session *s,
                                       unsigned microbatch, unsigned input,
                                       int64_t *ret_row)
@@ -28,8 +28,8 @@ static const struct pst_plan *plan_of(const struct penstock_session *s,
     return is_tail ? b->tail : b->plan;
 }
 
-/* Returns the address of a microbatch's part of the caller's tensor, or of a
- * copy of it; *ret: its sizes, contiguous. */
+/* Returns the address of a microbatch's part of an input in the view. *ret: its
+ * sizes, with contiguous strides. */
 static const char *part_of(const struct penstock_session *s,
                            const struct pstl_view *view, unsigned microbatch,
                            unsigned input, const struct pst_meta **ret)
@@ -70,7 +70,7 @@ const void *pstl_lend(penstock_session *s, unsigned input,
 
     for (unsigned d = 0; d < part.rank; d++)
         part.stride[d] = s->views[input].meta.stride[d];
-    /* Bytes of a bool of the caller's may be other numbers than 0 and 1. */
+    /* A bool tensor of the caller may have bytes other than 0 and 1. */
     if (!pst_meta_is_contiguous(&part) ||
         (uintptr_t)from % pst_dtype_size(part.dtype) != 0 ||
         !pst_bytes_are_values(part.dtype, from, bytes))
@@ -79,8 +79,8 @@ const void *pstl_lend(penstock_session *s, unsigned input,
     return from;
 }
 
-/* A pst_lend_fn: a microbatch's part of the caller's tensor, or rows of an
- * evaluation. */
+/* A pst_lend_fn: lends a microbatch's part of the caller's tensor, or rows of
+ * an evaluation. */
 static bool lend_input(void *ctx, const struct pst_device_memory *reader,
                        bool in_place, unsigned microbatch, unsigned input,
                        struct pst_lent *ret)
@@ -185,17 +185,17 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
         pst_engine_refuse(engine, source->refused);
     }
     source->step = step;
-    /* Views of a call that is refused may be those of an earlier one. */
+    /* If the call is refused, views may still be those of an earlier call. */
     if (source->fn == NULL && source->refused == NULL) {
         pstl_join(source->session, engine);
         pst_engine_lend(engine, lend_input, source);
     }
-    ret->applied = true; /* the engine says otherwise if it has decided */
+    ret->applied = true; /* cleared by ranks that agree to apply nothing */
     status =
         source->holds
             ? pst_engine_backward(engine, step, fill_input, source, ret, diag)
             : pst_engine_step(engine, step, fill_input, source, 0, ret, diag);
-    /* The ranks have not decided together: their messages may be in flight. */
+    /* Without an agreement of the ranks, messages may still be in flight. */
     if (status != PST_OK && ret->applied)
         source->session->failed = true;
     return status;
@@ -203,7 +203,8 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
 
 /* --- calls ---------------------------------------------------------------- */
 
-/* Returns why the step cannot be made on this rank; PST_OK if it can. */
+/* Returns the error for which the step cannot be made on this rank; PST_OK: it
+ * can be made. */
 static enum pst_status check_step(const penstock_session *s, bool holds,
                                   const struct penstock_step *ret,
                                   struct pst_diag *diag)
@@ -219,7 +220,7 @@ static enum pst_status check_step(const penstock_session *s, bool holds,
     return pstl_check_struct("ret", ret, diag);
 }
 
-/* Gives the caller the result of a step. */
+/* Writes the result of a step to the caller's struct. */
 static void write_result(const penstock_session *s,
                          const struct pst_step_result *r, bool applied,
                          struct penstock_step *ret)
@@ -245,7 +246,7 @@ static int run_step(penstock_session *s, struct pstl_source *source,
     struct pst_step_result r;
     enum pst_status status, end;
 
-    /* On all ranks, or they make other calls. */
+    /* These errors occur on all ranks, unless ranks make different calls. */
     if (refused.error == PST_E_LIBRARY_ORDER || !s->trains) {
         status = pstl_call_settle(s, &call, refused.status, diag);
         return pstl_session_release(s, status, diag, error);
@@ -355,7 +356,8 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
         session->is_half = false;
         status =
             pst_engine_update(session->engine, &session->half.grad_norm, &diag);
-        /* Some ranks have updated their parameters, others perhaps not. */
+        /* After a failure some ranks may have updated their parameters, others
+         * not. */
         session->failed = status != PST_OK;
     }
     if (status == PST_OK) {

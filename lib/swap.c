@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Replaces a module of the model between two steps: the new plan and its engine
- * are made beside the old ones, which stay if any rank fails. */
+/* Replaces a module of the model between two steps. The new plan and its engine
+ * are made beside the old ones, which are kept if any rank fails. */
 #include <string.h>
 
 #include "daemon/common/model/changed.h"
@@ -14,20 +14,21 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* A replacement that is being made. */
+/* State of a replacement in progress. */
 struct swap {
     penstock_session *session;
     struct pst_replacement what;
-    /* a parameter of the new module keeps the optimizer state of its name */
+    /* parameters of the new module keep the optimizer states of old parameters
+     * with their names */
     bool keep;
     struct pstd_states states; /* given by {"state", "map:FILE"} */
-    struct pst_str said;       /* both as text, to compare ranks */
-    struct pst_model *old;     /* the model of the plan before */
+    struct pst_str said;       /* `keep` and `states`, to compare ranks */
+    struct pst_model *old;     /* model of the plan before the replacement */
     struct pstd_replaced replaced;
     struct pstl_changed *changed;
     struct pst_engine *engine;
     struct pst_exec_options options;
-    /* Receives the inputs and outputs of steps of the new engine. */
+    /* Receives the descriptions of the new engine's steps. */
     struct penstock_session next;
 };
 
@@ -152,7 +153,7 @@ static enum pst_status make_plan(struct swap *x, const char *path,
     return status;
 }
 
-/* COLLECTIVE. Makes the engine, with the values of the old one. */
+/* COLLECTIVE. Makes the new engine, and copies the values of the old one. */
 static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
 {
     penstock_session *s = x->session;

@@ -24,8 +24,8 @@ int32_t pstl_ndim(const struct pstl_tensor *tensor)
     return (int32_t)tensor->meta.rank - tensor->is_complex;
 }
 
-/* Appends "float32[2, 3]". At most PST_MAX_RANK sizes, which the caller may
- * have garbled. */
+/* Appends "float32[2, 3]", with at most PST_MAX_RANK sizes: ndim of the
+ * caller's tensor may be invalid. */
 static void add_text(DLDataType type, int32_t ndim, const int64_t *shape,
                      struct pst_str *out)
 {
@@ -95,8 +95,8 @@ static bool has_shape(const struct pstl_tensor *want, const DLTensor *given)
     return true;
 }
 
-/* Sets the strides of the view. Returns false if an element's address could not
- * be computed. */
+/* Sets the strides of the view. Returns false if the address of an element
+ * would overflow. */
 static bool read_strides(const struct pstl_tensor *want, const DLTensor *given,
                          struct pst_meta *ret)
 {
@@ -121,11 +121,11 @@ static bool read_strides(const struct pstl_tensor *want, const DLTensor *given,
            low > -PTRDIFF_MAX;
 }
 
-/* True if no two elements share memory, as far as strides show it: dimensions
- * in the order of their strides do not reach into each other. */
+/* True if the strides show that no two elements share memory: in the order of
+ * their strides, each dimension steps over the extent of the previous ones. */
 static bool is_apart(const struct pst_meta *meta)
 {
-    int64_t end = 1; /* elements that the dimensions so far extend over */
+    int64_t end = 1; /* extent of the dimensions so far, in elements */
     bool done[PST_MAX_RANK] = {false};
 
     for (unsigned k = 0; k < meta->rank; k++) {
@@ -145,7 +145,8 @@ static bool is_apart(const struct pst_meta *meta)
     return true;
 }
 
-/* Checks that there is a tensor, on the CPU or on a GPU: *ret_gpu. */
+/* Checks that the tensor has memory on the CPU or on a GPU. *ret_gpu: number of
+ * the GPU, or PSTL_ON_CPU. */
 static enum pst_status check_device(const struct pstl_tensor *want,
                                     const DLTensor *given, int *ret_gpu,
                                     struct pst_diag *diag)
@@ -173,9 +174,8 @@ static enum pst_status check_device(const struct pstl_tensor *want,
                         (int)kDLCUDA);
 }
 
-/* True if a tensor of real numbers, whose last dimension has the real and the
- * imaginary part, may be given as one of complex numbers, or the other way
- * round. */
+/* True if a tensor whose last dimension has the real and imaginary parts may be
+ * given as a tensor of complex numbers, or the other way round. */
 static bool may_be_complex(const struct pst_meta *meta)
 {
     return (meta->dtype == PST_F32 || meta->dtype == PST_F64) &&
@@ -210,7 +210,8 @@ enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
     if (writes && pst_meta_numel(&meta) > 0 && !is_apart(&meta))
         return fail_unusable(
             want, "has elements that share memory, and would be written", diag);
-    /* An empty tensor may have no memory; its view is not NULL. */
+    /* Address of empty tensors, which may have none; data of a view is not
+     * NULL. */
     static char nothing;
 
     *ret = (struct pstl_view){
@@ -221,8 +222,8 @@ enum pst_status pstl_view_make(const struct pstl_tensor *wanted,
     return PST_OK;
 }
 
-/* Sets the dtype of an operand to that of the caller's tensor, which must be
- * `dtype`; PST_N_DTYPES: any dtype of a program. */
+/* Sets the dtype of an operand to that of the caller's tensor. dtype: the
+ * required dtype; PST_N_DTYPES: any dtype of a program. */
 static enum pst_status find_dtype(struct pstl_tensor *want,
                                   enum pst_dtype dtype, const DLTensor *given,
                                   struct pst_diag *diag)
@@ -245,15 +246,15 @@ static enum pst_status find_dtype(struct pstl_tensor *want,
     return PST_ERR_SHAPE;
 }
 
-/* A tensor of complex numbers as one of real numbers. */
+/* A tensor of complex numbers, described as a tensor of real numbers. */
 struct parts {
     DLTensor tensor;
     int64_t shape[PST_MAX_RANK + 1], strides[PST_MAX_RANK + 1];
 };
 
-/* Sets *ret to the real and imaginary parts of a tensor of complex numbers,
- * along an additional last dimension. False: it has too many dimensions, or
- * strides beyond any memory. */
+/* Describes a tensor of complex numbers as a tensor of real numbers, with the
+ * real and imaginary parts along an additional last dimension. False: it has
+ * too many dimensions, or strides that overflow. */
 static bool take_parts(const DLTensor *given, struct parts *ret)
 {
     const int32_t n = given->ndim;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensors of a session in its own memory. */
+/* Read-only views of tensors in a session's own memory. */
 #include "lib/guest.h"
 #include "stages/run/state/values.h"
 
 static const char *const kinds[PSTL_N_KINDS] = {"inputs", "outputs",
                                                 "parameters", "buffers"};
 
-/* Finds the tensor and its memory. *ret_data: its address there. */
+/* Finds a tensor and its memory. *ret_data: the tensor's address in that
+ * memory. */
 static enum pst_status find_memory(const penstock_session *s,
                                    enum penstock_kind kind, size_t index,
                                    const struct pstl_tensor **ret,

@@ -47,14 +47,16 @@ void pstctl_print_second_note(const char *dir,
 {
     struct pst_str text = {0};
 
-    /* A folder that is gone may only be closed to this command, which has
-     * access to the files named on the command line alone. */
+    /* A second folder that seems to be gone is not reported: this command can
+     * only access the files named on the command line, so the folder may just
+     * be closed to it. */
     if (pst_checkpoint_describe_second(dir, info, false, &text))
         pstctl_printf(stderr, "note: %s\n", pst_str_text(&text));
     pst_str_fini(&text);
 }
 
-/* Marks the good checkpoints whose course the run has left. */
+/* Marks good checkpoints that are no longer in the past of the run, since the
+ * run has gone back to an earlier step (lineage.h). */
 static void describe_left(const char *dir, struct pst_checkpoint_rows *rows)
 {
     struct pst_checkpoint_second second = {0};
@@ -73,7 +75,7 @@ static void describe_left(const char *dir, struct pst_checkpoint_rows *rows)
     pst_free(second.dir);
 }
 
-/* Removes the listed checkpoints; refuses while a run uses the folder. */
+/* Removes the listed checkpoints. Refuses while a run uses the folder. */
 static enum pst_status remove_steps(const char *dir,
                                     const struct pstd_list *list,
                                     struct pst_diag *diag)

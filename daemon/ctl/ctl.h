@@ -19,8 +19,8 @@ struct pstctl_command {
     const char *help;    /* further text, or NULL */
     enum pst_status (*run)(const struct pstd_config *config,
                            struct pst_diag *diag);
-    bool sandboxed; /* can only access the files it is given (sandbox.h) */
-    /* Texts that replace the help of some options; NULL: none. */
+    bool sandboxed; /* may only access the files it is given (sandbox.h) */
+    /* Texts that replace the help of some options; NULL: none are replaced. */
     const struct pstd_option_help *options;
 };
 
@@ -38,14 +38,14 @@ struct pstctl_command {
 
 /* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
-/* Prints a note if the run in dir has left the course of the checkpoint that a
- * command has opened there, or has one in its second folder
- * (--checkpoint-fallback) that is as new. */
+/* Prints a note if the checkpoint that a command has opened in dir is not in
+ * the past of the run any more (lineage.h), or if the run's second folder
+ * (--checkpoint-fallback) has a checkpoint that is at least as new. */
 void pstctl_print_second_note(const char *dir,
                               const struct pst_checkpoint_info *info);
-/* Measures this machine if --dtype or --autocast is bf16 and it never was
- * measured (rates.h), and prints a note about it. Call before access to files
- * is limited (sandbox.h). */
+/* Measures the rates of this machine (rates.h), and prints a note about that,
+ * if --dtype or --autocast is bf16 and it was never measured. Must be called
+ * before access to files is limited (sandbox.h). */
 enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the time at which this process began, in microseconds since 1970

@@ -79,7 +79,8 @@ void pstctl_duration(double seconds, struct pst_str *out)
 
     if (!isfinite(seconds))
         pst_str_add(out, "?");
-    /* compares the value as it will be rounded */
+    /* limits are those of the rounded values: 999.5 us would print as 1000 us
+     */
     else if (1e6 * seconds < 999.5)
         pst_str_addf(out, "%.0f us", 1e6 * seconds);
     else if (1e3 * seconds < 999.5)
@@ -97,7 +98,7 @@ void pstctl_loss_digits(double x, int decimals, struct pst_str *out)
 {
     const double size = fabs(x);
 
-    if (isnan(x)) /* a NaN may have a sign */
+    if (isnan(x)) /* a NaN prints without its sign */
         pst_str_add(out, "nan");
     else if (size != 0 && (size < 1e-3 || size >= 1e5))
         pst_str_addf(out, "%.*g", decimals + 1, x);
@@ -131,9 +132,8 @@ void pstctl_count(double x, struct pst_str *out)
     pst_str_addf(out, "%.3g%c", x, units[unit]);
 }
 
-/* Returns the memory of the process with the most memory, in MiB. If one
- * process has all ranks, that is the sum of their arenas. planned: size of the
- * arenas, else peak resident memory. */
+/* Returns the largest memory of any process, in MiB. planned: counts the arenas
+ * of the process's ranks; otherwise its peak resident memory. */
 static double most_mib(const Pst__Control__Result *r, bool planned)
 {
     double most = 0, sum = 0;
@@ -267,7 +267,7 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
     pst_str_add(out, ", ");
     if (r->best_step > 0) {
         pst_str_add(out, "best evaluation");
-        /* NaN: evaluations are compared by --eval-metric */
+        /* the loss is NaN if evaluations are compared by --eval-metric */
         if (!isnan(r->best_loss)) {
             pst_str_add(out, " ");
             pstctl_loss(r->best_loss, out);
@@ -295,7 +295,7 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
     if (r->mfu > 0)
         pst_str_addf(out, "MFU %.0f%%, ", 100 * r->mfu);
     pst_str_addf(out, "bubble %.0f%%", 100 * r->bubble);
-    if (r->n_ranks > 0) /* else the result is from an event */
+    if (r->n_ranks > 0) /* a result from an event has no ranks */
         pst_str_addf(out, ", peak memory %.1f MiB (arena %.1f MiB)",
                      most_mib(r, false), most_mib(r, true));
 }

@@ -66,7 +66,7 @@ static void print_help(const struct pstctl_command *command)
     pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
                  command->name, command->args,
                  *command->args != '\0' ? " " : "", command->summary);
-    /* the text is not from files: its newlines are kept */
+    /* the text is a constant, not from a file, so its newlines are kept */
     if (command->help != NULL) {
         pst_str_add(&text, "\n");
         pst_str_add(&text, command->help);
@@ -149,7 +149,8 @@ static bool is_closed_pipe(int fd)
     return poll(&end, 1, 0) == 1 && (end.revents & POLLERR);
 }
 
-/* Ends the process if output that waits cannot be written. */
+/* Writes the waiting output. If that is not possible, ends the process without
+ * stdio. */
 static void end_output(int code)
 {
     if (!pstctl_queue_end())
@@ -192,11 +193,11 @@ static int run_command(const struct pstctl_command *command, int argc,
         print_help(command);
     } else if (status == PST_OK) {
         status = pstd_check_outputs(&config, &diag);
-        /* Before the sandbox, since a library may read files when it is
-         * loaded. */
+        /* Plugins are loaded before the sandbox begins, since a library may
+         * read files when it is loaded. */
         if (status == PST_OK)
             status = pstd_plugins_load(&config, &diag);
-        /* Commands that start ranks leave this to rank 0. */
+        /* Commands that start ranks do not measure here: rank 0 does. */
         if (status == PST_OK &&
             command->groups & (PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |
                                PSTD_OPT_INFER))
@@ -233,8 +234,8 @@ int main(int argc, char **argv)
     set_default_path();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ,
-                 /* a write beyond the limit reports the error, and cleanup
-                  * follows */
+                 /* a write beyond the limit then fails with EFBIG instead of
+                  * ending the process, and files are cleaned up */
                  SIG_IGN);
     if (argc < 2) {
         print_usage(stderr);

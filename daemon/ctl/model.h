@@ -4,8 +4,8 @@
 /* Opens and prints plans for commands. */
 #include "daemon/common/model/open.h"
 
-/* Opens PLAN, or MODEL.pt2 like pstd_plan_open, and prints the notes of a model
- * that it cuts, which `split` would have printed, on standard error. */
+/* Opens PLAN, or cuts MODEL.pt2 into a plan like pstd_plan_open. In the second
+ * case, prints the notes that `split` would print on standard error. */
 enum pst_status pstctl_plan_open(const struct pstd_config *config,
                                  struct pstd_plan *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -152,8 +152,8 @@ static void print_text(const char *text)
                   n == 1 ? "" : "s");
 }
 
-/* Prints the plugin that the model lacks. space: its namespace, "": the first
- * one. */
+/* Prints source text for a plugin with the operators of one namespace that are
+ * unknown in the model. space: the namespace; "": the first one. */
 static enum pst_status print_missing(const char *model, const char *space,
                                      struct pst_diag *diag)
 {

@@ -14,7 +14,7 @@
 static void write_text(FILE *out, const char *text, size_t n, bool keep)
 {
     if (!pstctl_queue_put(out, text, n, keep))
-        (void)fwrite(text, 1, n, out); /* main looks whether that has failed */
+        (void)fwrite(text, 1, n, out); /* main checks the stream for errors */
 }
 
 static void write_shown(FILE *out, const char *text, size_t n)

@@ -19,7 +19,7 @@ struct piece {
     size_t n;
 };
 
-/* Output in the order in which it is to be written. */
+/* Pieces of output in the order in which they are to be written. */
 struct batch {
     struct pst_str text;
     struct PST_VEC(struct piece) pieces;
@@ -53,7 +53,7 @@ static void write_batch(const struct batch *b, unsigned long long left_out)
                       "penstock: %llu message%s left out, since the output "
                       "took none\n",
                       left_out, left_out == 1 ? " is" : "s are");
-    (void)fflush(stdout); /* main looks whether output has failed */
+    (void)fflush(stdout); /* main checks the streams for errors */
     (void)fflush(stderr);
 }
 
@@ -91,7 +91,8 @@ void pstctl_queue_begin(void)
         return;
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     if (pthread_cond_init(&queue.changed, &clock) == 0) {
-        /* Signals are for the thread that supervises the job. */
+        /* The new thread blocks all signals: the thread that supervises the job
+         * handles them. */
         (void)sigfillset(&all);
         (void)pthread_sigmask(SIG_BLOCK, &all, &before);
         queue.begun =

@@ -14,15 +14,15 @@
  * thread cannot be started, callers keep writing output themselves. */
 void pstctl_queue_begin(void);
 bool pstctl_queue_is_on(void);
-/* Appends to the output; false: there is no thread, so the caller writes.
- * keep: the text is not left out if more than 4 MiB wait to be written. */
+/* Appends to the output. False: there is no thread, so the caller must write.
+ * keep: the text is not dropped even if more than 4 MiB wait to be written. */
 bool pstctl_queue_put(FILE *out, const char *text, size_t n, bool keep);
-/* Makes pstctl_queue_end() wait for 2 seconds only, since the user wants the
+/* Limits the wait of pstctl_queue_end() to 2 seconds, since the user wants the
  * command to end. */
 void pstctl_queue_shorten_wait(void);
-/* Writes everything that waits, and ends the thread. Returns false if the
- * output has taken nothing for too long: the thread still uses the output then,
- * and the process must end without stdio (_exit). */
+/* Writes all queued output, and ends the thread. Returns false if the terminal
+ * or pipe has accepted nothing for too long: the thread still uses stdio then,
+ * and the process must end without it (_exit). */
 bool pstctl_queue_end(void);
 
 #endif

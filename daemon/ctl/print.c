@@ -173,7 +173,8 @@ bool pstctl_is_live(FILE *out)
            strcmp(term, "dumb") != 0;
 }
 
-/* Ends a pause, and leaves it out of the time of steps. */
+/* Ends a pause: shifts start times by its length, so that times of steps
+ * exclude it. */
 static void end_pause(struct pstctl_progress *p)
 {
     const double gone = pst_now() - p->paused_s;
@@ -282,7 +283,7 @@ static void print_warning(const pstctl_event *event)
                       step, text);
 }
 
-/* Adds an evaluation, of a set with a name or of all data. */
+/* Adds the evaluation of a named set, or of all data. */
 static void add_evaluated(const pstctl_event *event, struct pst_str *out)
 {
     const char *of = pstctl_text(event, "set");

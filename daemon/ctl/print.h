@@ -36,12 +36,13 @@ struct pstctl_progress {
     /* Steps that the run had when it began; last step of the run; newest step.
      */
     uint64_t first_step, steps, step;
-    /* Time at which the run began, plus its pauses; time of the last print. */
+    /* Time at which the run began, shifted by its pauses; time of the last
+     * print. */
     double first_s, last_s;
     /* Number of step events so far; step of the first one. */
     uint64_t n_step_events, first_event_step;
-    /* Time of the first step event, plus pauses since then; time at which the
-     * current pause began, 0: no pause. */
+    /* Time of the first step event, shifted by pauses since then; time at which
+     * the current pause began, 0: no pause. */
     double first_event_s, paused_s;
     char *placement, *checkpoint; /* owned */
     uint64_t saved_step;          /* step of the newest checkpoint */

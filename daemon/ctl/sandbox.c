@@ -42,13 +42,13 @@ static void allow_file(struct pst_guard *guard, const char *path)
     pst_str_fini(&folder);
 }
 
-/* Allows reading data files with the indices beside them, and the folders that
- * patterns search. */
+/* Allows reading data files and the indices beside them, and listing the
+ * folders that patterns search. */
 static void add_data(struct pst_guard *guard, const char *text)
 {
     struct pst_data_list list;
 
-    /* Opening the data reports what is wrong with the list. */
+    /* Ignored: a wrong list is reported when the data are opened. */
     if (pst_data_list_read(text, &list, NULL) != PST_OK)
         return;
     for (size_t i = 0; i < list.files.n; i++) {
@@ -104,8 +104,8 @@ static void add_path(struct pst_guard *guard, const struct pstd_option *row,
         allow_file(guard, path);
 }
 
-/* Allows the file of "csv:FILE" or "file:FILE", in options whose value may also
- * be a name. */
+/* Allows reading the file of "csv:FILE" or "file:FILE", the value of an option
+ * that may also be a name. */
 static void add_text(struct pst_guard *guard, const char *text)
 {
     if (pst_has_prefix(text, "csv:"))

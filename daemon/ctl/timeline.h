@@ -14,8 +14,8 @@
  * count as message. step: duration of the step. */
 void pstctl_shares_json(const struct pst_shares *shares, double step,
                         json_t *object);
-/* Prints two heading lines and one line per rank; beside: another prediction
- * for the same ranks (NULL: none), whose bubble gets a column. */
+/* Prints two heading lines and one line per rank. beside: another prediction
+ * for the same ranks, whose bubble gets a column of its own; NULL: none. */
 void pstctl_shares_print(const char *what, const struct pst_timeline *timeline,
                          const struct pst_shares *shares,
                          const struct pst_timeline *beside,
@@ -26,7 +26,7 @@ enum pst_status pstctl_timelines_write(
     const struct pstd_config *config,
     const struct pst_timeline *const *timelines, size_t n, const char *title,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the run has made a step, so that one was measured. If not, for
+/* True if the run has made a step, and one was measured. Otherwise, for
  * instance because the run was resumed at its end, prints which files of the
  * command line were not written. */
 bool pstctl_is_measured(const struct pstd_config *config,

@@ -42,10 +42,12 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
 
 /* --- writing -------------------------------------------------------------- */
 
-#define LEFT_S 600 /* seconds after which a temporary file is left over */
+#define LEFT_S                                                                 \
+    600 /* seconds after which a temporary file counts as left over            \
+         */
 
-/* True if `name` is a temporary file of `base` whose process, which its name
- * tells, does not run. */
+/* True if `name` is a temporary file of `base` whose process, whose pid is part
+ * of the name, is not running. */
 static bool is_left(const char *name, const char *base)
 {
     const size_t n = strlen(base);
@@ -60,8 +62,8 @@ static bool is_left(const char *name, const char *base)
 }
 
 /* Removes temporary files that killed processes have left beside the file. A
- * process of another host may be writing one, so only those go that nobody has
- * changed for ten minutes. Failures are ignored. */
+ * process on another host may still be writing one, so only files that have not
+ * changed for ten minutes are removed. Failures are ignored. */
 static void sweep(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -195,7 +197,7 @@ static enum pst_status write_plan(const struct pstd_config *config,
     return status;
 }
 
-/* Finds a tensor; of a parameter with an average that its optimizer keeps, the
+/* Finds a tensor. For a parameter whose optimizer keeps an average, finds the
  * average. */
 static enum pst_status find_in_checkpoint(
     void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,
@@ -213,8 +215,8 @@ static enum pst_status find_in_checkpoint(
                               "the checkpoint has no \"%.200s\"", tensor);
 }
 
-/* Finds a tensor like find_in_checkpoint(), but for --use-ema: of trained
- * parameters it finds the averages. */
+/* Finds a tensor for --use-ema: the average of a trained parameter, else the
+ * same tensor as find_in_checkpoint(). */
 static enum pst_status find_average(void *ctx, const char *tensor,
                                     const struct pst_safetensors_entry **ret,
                                     struct pst_diag *diag)

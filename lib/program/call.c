@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls of programs on operands of the caller. */
+/* Calls of programs with operands of the caller. */
 #include <limits.h>
 #include <string.h>
 
@@ -27,8 +27,8 @@ static enum pst_status bind_operand(penstock_program *p,
                              &p->views[k], diag);
 }
 
-/* If an earlier operand of the caller's list has the same DLTensor, operand k
- * becomes the same tensor, with the same storage and offset. */
+/* If an earlier operand of the caller's list has the same DLTensor pointer,
+ * makes operand k the same tensor, with the same storage and offset. */
 static enum pst_status merge_same_tensors(penstock_program *p,
                                           const struct penstock_operand *given,
                                           unsigned k, struct pst_diag *diag)
@@ -96,7 +96,7 @@ static enum pst_status bind_operands(penstock_program *p,
         p->numbers[i] = UINT_MAX;
     for (size_t k = 0; k < n && status == PST_OK; k++) {
         status = bind_operand(p, &given[k], (unsigned)k, diag);
-        if (status == PST_OK) /* so k is less than the program's operands */
+        if (status == PST_OK) /* so k < p->text->n_operands */
             p->read_only[k] =
                 flags != NULL && (flags[k] & PENSTOCK_READ_ONLY) != 0;
     }

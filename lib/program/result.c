@@ -59,7 +59,7 @@ static struct penstock_tensor describe_tensor(const struct pst_meta *meta,
         .operand = -1};
 }
 
-/* Describes a tensor in a storage of the caller's; false: it is in none. */
+/* Describes a tensor in a storage of the caller. False: it is in none. */
 static bool describe_view(const penstock_program *p,
                           const struct pst_alias_program_place *place,
                           struct pstl_given *given, struct penstock_tensor *ret)
@@ -74,16 +74,16 @@ static bool describe_view(const penstock_program *p,
     *ret = describe_tensor(&place->meta,
                            p->storages[bound->operands[i].as.storage].data,
                            place->offset, given);
-    /* An operand that was made before the call is a view of another one. */
+    /* An operand that an operator of `before` makes is a view of another
+     * operand, its root. */
     if (p->operands[i].from_before)
         i = bound->operands[i].as.root;
     ret->operand = (int32_t)p->numbers[i];
     return true;
 }
 
-/* Describes a new result, with the strides and the offset that it has in eager
- * mode: in the memory that the program has it in, if they are those of that,
- * else in a copy. */
+/* Describes a new result with its strides and offset in eager mode. Uses the
+ * program's memory if the result has that layout there, else a copy. */
 static enum pst_status describe_new(const penstock_program *p, unsigned index,
                                     const struct pst_alias_program_place *place,
                                     struct penstock_tensor *ret,

@@ -7,14 +7,14 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* Memory of one operand: its storage if it gives one, else from the first to
- * the last byte of its elements. */
+/* Memory of one operand: the storage given with it, else the bytes from its
+ * first to its last element. */
 struct range {
     uintptr_t begin, end;
     size_t operand;
 };
 
-/* The storage of an empty tensor without memory. */
+/* Storage of empty tensors that have no memory. */
 static char nothing;
 
 static enum pst_status range_of(const struct penstock_operand *given,
@@ -39,8 +39,7 @@ static enum pst_status range_of(const struct penstock_operand *given,
     return PST_OK;
 }
 
-/* Orders ranges by address; empty ones, which share no byte with any, come
- * last. */
+/* Orders ranges by address. Empty ranges, which overlap none, come last. */
 static int compare(const void *x, const void *y)
 {
     const struct range *a = x, *b = y;
@@ -80,7 +79,7 @@ static enum pst_status place_operand(const struct penstock_operand *given,
                         item, pst_dtype_name(view->meta.dtype));
 }
 
-/* Places the operands of ranges[from..to), which have one storage. */
+/* Places the operands of ranges[from..to), which share one storage. */
 static enum pst_status close_storage(const struct range *ranges, size_t from,
                                      size_t to, uintptr_t end,
                                      const struct penstock_operand *given,

@@ -79,8 +79,8 @@ static void send_moved(penstock_session *s, const char *why, const char *folder,
     pst_str_fini(&text);
 }
 
-/* Forgets evaluations after the current step and moves best checkpoints, as a
- * job that goes back does: the next one would compare its own with them. */
+/* Removes evaluations after the current step and moves best checkpoints, like a
+ * job that goes back: the next evaluation would be compared with them. */
 static enum pst_status forget_evaluations(penstock_session *s,
                                           const char *folder,
                                           struct pst_diag *diag)
@@ -105,9 +105,9 @@ static enum pst_status forget_evaluations(penstock_session *s,
     return status;
 }
 
-/* Moves checkpoints after the current step into folder/former-N: the session
- * has gone back from them with penstock_load, and otherwise they would stay the
- * newest. */
+/* Moves checkpoints after the current step into folder/former-N. The session
+ * has gone back to an earlier step with penstock_load, and those checkpoints
+ * would otherwise remain the newest ones. */
 static enum pst_status set_later_aside(penstock_session *s, const char *folder,
                                        struct pst_diag *diag)
 {
@@ -126,8 +126,8 @@ static enum pst_status set_later_aside(penstock_session *s, const char *folder,
 }
 
 /* Refuses the folder if another program has changed it since this session has
- * loaded or saved there; otherwise moves away what is not in the session's
- * past, and reserves memory for what is known after the save. */
+ * loaded or saved there. Otherwise moves away checkpoints that are not in the
+ * session's past, and reserves memory for recording the next save. */
 static enum pst_status prepare_folder(penstock_session *s, const char *folder,
                                       struct pst_diag *diag)
 {
@@ -148,7 +148,7 @@ static enum pst_status prepare_folder(penstock_session *s, const char *folder,
     if (status == PST_OK && pstl_folder_newest(&now) > s->step)
         status = set_later_aside(s, folder, diag);
     if (status == PST_OK) {
-        /* The session goes on with the newest course. */
+        /* The session continues in the newest course of the run (lineage.h). */
         s->course = PST_MAX(s->course, pst_checkpoint_course(&now.rewinds));
         pstl_folders_put(&s->folders, &now);
     }
@@ -170,7 +170,7 @@ void pstl_claim_record(penstock_session *s, const char *folder)
 }
 
 /* Refuses a second folder that another program has changed since the load, as
- * pstl_folder_check does the first one. */
+ * pstl_folder_check refuses the first folder. */
 static enum pst_status check_second(const penstock_session *s, const char *dir,
                                     struct pst_diag *diag)
 {
@@ -187,10 +187,10 @@ static enum pst_status check_second(const penstock_session *s, const char *dir,
     return status;
 }
 
-/* Refuses if the second folder of the run in `folder` has a checkpoint after
- * the current step, or one that another program has made since the load: a
- * resume of the run would go on from that one, and drop the steps of this
- * session. */
+/* Refuses to save if the second folder of the run in `folder` has a checkpoint
+ * after the current step, or one that another program has made since the load:
+ * a resume of the run would continue from that checkpoint, and lose the steps
+ * of this session. */
 static enum pst_status refuse_later_second(const penstock_session *s,
                                            const char *folder,
                                            struct pst_diag *diag)
@@ -231,7 +231,8 @@ enum pst_status pstl_claim_ensure(penstock_session *s, const char *folder,
         status = refuse_later_second(s, folder, diag);
     if (status == PST_OK)
         status = prepare_folder(s, folder, diag);
-    /* Another program may go on in a folder that this one must not change. */
+    /* Gives up a folder that this session must not change, so that another
+     * program can use it. */
     if (status != PST_OK)
         pstl_claim_release(s);
     return status;

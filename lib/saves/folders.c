@@ -30,7 +30,8 @@ static enum pst_status read_rewinds(const char *path,
     if (status == PST_OK)
         status = pst_checkpoint_read_pair(path, run.fallback, &pair, diag);
     pst_free(run.fallback);
-    /* The second folder may have another run, which has replaced this one. */
+    /* If the second folder belongs to another run, which has replaced this one,
+     * this run has no rewinds. */
     if (status == PST_OK && !pair.lineage.ignored[0])
         *ret = pair.lineage.rewinds;
     return status;
@@ -100,10 +101,10 @@ void pstl_folder_add(struct pstl_folder *folder, uint64_t step,
     (void)snprintf(known->digest, sizeof(known->digest), "%s", digest);
 }
 
-/* Words for what the caller can do. */
+/* End of a message: how the caller can continue. */
 #define REMEDY "go on from it with penstock_load, or save to another folder"
 
-/* Returns the step that the run has gone back to last. */
+/* Returns the step to which the run has last gone back. */
 static uint64_t find_back(const struct pst_checkpoint_rewinds *rewinds)
 {
     return rewinds->n > 0 ? rewinds->at[rewinds->n - 1].step : 0;

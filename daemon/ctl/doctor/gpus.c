@@ -22,7 +22,7 @@ static bool has_node(const struct pstctl_doctor *d)
     return found;
 }
 
-/* Adds a finding about the library of matmuls. */
+/* Adds a finding about the library for matmuls (cuBLASLt). */
 static void check_library(struct pstctl_doctor *d)
 {
     const struct pst_cublaslt *library = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks the hosts of a job by `penstock doctor` on each of them, and their
- * clocks. */
+/* Checks the hosts of a job: runs `penstock doctor` on each of them, and
+ * compares their clocks with this host's. */
 #include "daemon/ctl/doctor/check.h"
 #include "daemon/ctl/hosts/remote.h"
 #include "daemon/ctl/run/launch.h"

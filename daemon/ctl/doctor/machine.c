@@ -19,8 +19,8 @@
 #define SHM_EACH 4.0  /* MiB of shared memory that each rank needs */
 #define SHM_MIN  64.0 /* minimum MiB of shared memory */
 
-/* Returns the value of a line "MemAvailable:   123 kB" of /proc/meminfo in MiB;
- * -1: unknown. */
+/* Returns the value in MiB of the line `key` of /proc/meminfo, such as
+ * "MemAvailable:   123 kB"; -1: unknown. */
 static double read_meminfo(const struct pstctl_doctor *d, const char *key)
 {
     char text[8192];
@@ -173,8 +173,8 @@ static void check_cores(struct pstctl_doctor *d)
             "this process may use %d of %ld cores", CPU_COUNT(&set), all);
 }
 
-/* Notes cores with two hardware threads: twice as many kernel threads as cores
- * may be slower than as many. */
+/* Adds a note if cores have two hardware threads: kernels may be slower with
+ * one kernel thread per hardware thread than with one per core. */
 static void check_threads(struct pstctl_doctor *d)
 {
     struct pst_topology topology = {0};

@@ -62,7 +62,8 @@ static bool has_ended(pid_t pid, double within_s, int *ret_status)
     return true;
 }
 
-/* Ends mpirun; SIGTERM comes first, so that it ends its own processes. */
+/* Ends mpirun: by SIGTERM, so that it can end its own processes, and then by
+ * SIGKILL. */
 static void end_process(pid_t pid)
 {
     int ignored;

@@ -11,8 +11,8 @@
  * seconds hangs. */
 #define STILL_S 1.0
 
-/* Texts after "waits for": the object of a rank's wait, indexed by enum
- * pst_rank_phase from DRAIN on. "it" is the step. */
+/* Object of a rank's wait, after "waits for"; indexed by enum pst_rank_phase
+ * from DRAIN on. "it" in a text is the step. */
 static const char *const waited_for[] = {
     "",
     "messages at its end",

@@ -19,11 +19,11 @@ struct pstctl_blamed {
     double idle_s; /* seconds without a poll while others polled; 0: it polls */
 };
 
-/* Follows the waits. logs: one per rank of the job; its n is 0 if a rank has no
- * records. */
+/* Follows the waits. logs: one log per rank of the job; a rank without records
+ * has a log with n = 0. */
 struct pstctl_blamed pstctl_find_blamed(const struct pst_flight_log *logs,
                                         unsigned ranks);
-/* Returns the newest record of a log; NULL: it has none. */
+/* Returns the newest record of a log; NULL: the log is empty. */
 const struct pst_flight_record *pstctl_newest_record(
     const struct pst_flight_log *log);
 /* Appends the action of a record: "1F3 of step 12". */

@@ -32,9 +32,9 @@ static void logs_fini(struct logs *logs)
     pst_free(logs->at);
 }
 
-/* Stores the log of one rank; the first one, that of rank 0 if it is there,
- * determines the number of ranks. Later ranks are those of an earlier start
- * that had more. */
+/* Stores the log of one rank. The first log that is stored, which is that of
+ * rank 0 if it exists, determines the number of ranks. Logs of higher ranks are
+ * dropped: they are left from an earlier start with more ranks. */
 static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
                                const char *path, struct pst_diag *diag)
 {

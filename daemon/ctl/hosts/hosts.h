@@ -48,8 +48,8 @@ enum pst_status pstctl_hosts_place(struct pstctl_hosts *h, unsigned ranks,
 unsigned pstctl_hosts_most(const struct pstctl_hosts *h);
 /* Appends "a:2,b:1" for the hosts that have ranks. */
 void pstctl_hosts_text(const struct pstctl_hosts *h, struct pst_str *out);
-/* True if ranks may be on more than one host; without a list, a batch system
- * may provide several. */
+/* True if ranks may be on more than one host. Without a list of hosts, a batch
+ * system may provide several. */
 bool pstctl_hosts_are_several(const struct pstctl_hosts *h);
 void pstctl_hosts_fini(struct pstctl_hosts *h);
 

@@ -15,7 +15,8 @@
 
 #define MAX_WORDS 32
 #define MAX_OUT   ((size_t)1 << 20)
-/* processes that run in parallel: fast, but within usual limits */
+/* maximum number of processes that run in parallel; well below the usual limits
+ * of a user's processes */
 #define AT_ONCE 64
 /* time that a process has to end after closing its output */
 #define END_MS 2000
@@ -27,9 +28,9 @@ struct agent {
     unsigned n;
 };
 
-/* Parses the agent like mpirun: alternatives are separated by ':', and the
- * first one is used. Options make ssh neither prompt nor wait longer than
- * `seconds`. */
+/* Finds the command that reaches hosts like mpirun: OMPI_MCA_plm_rsh_agent has
+ * alternatives separated by ':', of which the first is used. Adds options so
+ * that ssh neither prompts nor waits longer than `seconds`. */
 static enum pst_status find_agent(struct agent *a, unsigned seconds,
                                   struct pst_diag *diag)
 {

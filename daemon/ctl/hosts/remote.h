@@ -21,8 +21,8 @@ struct pstctl_remote {
 
 /* Appends a word quoted for a shell. */
 void pstctl_remote_quote(const char *word, struct pst_str *out);
-/* Runs the sh command on each host, for at most `seconds`. The local host needs
- * no agent. Fails only if no process can be started. */
+/* Runs a command of sh on each host, for at most `seconds`. On the local host
+ * it is run directly, without ssh. Fails only if no process can be started. */
 enum pst_status pstctl_remote_run(struct pstctl_remote *at, size_t n,
                                   const char *command, unsigned seconds,
                                   struct pst_diag *diag) PST_MUST_CHECK;

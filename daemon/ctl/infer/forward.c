@@ -25,9 +25,9 @@ static void report_plugin(void *ctx, const struct pstd_setting_change *change)
     pstctl_printf(stderr, "penstock: warning: %s\n", change->text);
 }
 
-/* Loads the checkpoint whose plan was opened, since a job may have saved a
- * newer one meanwhile, of a model that it has changed. If it is damaged, or was
- * removed, loads the newest one that is good. */
+/* Loads the checkpoint of step f->step, whose plan was opened: a running job
+ * may have saved a newer one since then, with a changed model. If that
+ * checkpoint is damaged or was removed, loads the newest good one. */
 static enum pst_status load_checkpoint(const struct pstd_config *config,
                                        struct pstctl_forward *f,
                                        struct pst_diag *diag)
@@ -133,8 +133,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     if (config->checkpoint != NULL && !config->other_model)
         status = pst_carried_open_newest(f->p.plan, config->checkpoint,
                                          &f->step, &f->carried, diag);
-    /* The plan is converted to eval mode before its batch is made, so that
-     * requirements on the rows of training do not apply. */
+    /* The plan is converted to eval mode before its batch is made: rows of an
+     * evaluation need not meet the requirements of training. */
     if (status == PST_OK)
         status =
             pst_plan_eval(f->carried != NULL ? f->carried->plan : f->p.plan,

@@ -80,7 +80,8 @@ static enum pst_status run_step(struct pstctl_forward *f,
                            diag);
 }
 
-/* The logits of a step, and those of one token as numbers. */
+/* logits: output of a step, as the model writes it; last: the logits of one
+ * token as doubles. */
 struct scores {
     void *logits;
     double *last;

@@ -101,8 +101,9 @@ static enum pst_status run_eval(const struct pstd_config *config,
     return status;
 }
 
-/* Returns the name of the input whose rows are counted if inputs differ in the
- * rows of a microbatch; else NULL. */
+/* Returns the name of the input whose rows are counted as samples, for a
+ * message, if inputs have different numbers of rows in a microbatch; else NULL.
+ */
 static const char *counted_input(const struct pst_plan *plan)
 {
     for (size_t i = 0; i < plan->inputs.n; i++) {

@@ -12,8 +12,9 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* Microbatches of the last step that have rows of the data, not only rows that
- * fill up the step: with the plan's rows, and with those of the tail. */
+/* Numbers of microbatches of the last step that have rows of the data; the
+ * others only fill up the step. larger: microbatches with the plan's number of
+ * rows; tail: tail microbatches. */
 struct last_step {
     int64_t larger, tail;
 };
@@ -61,8 +62,8 @@ static struct last_step find_last_step(const struct gathered_outputs *s,
     return ret;
 }
 
-/* Returns the size, along its dimension `dim`, that an output has in the last
- * step without microbatches that only fill it up. */
+/* Returns the size of an output along its dimension `dim` in the last step,
+ * without the microbatches that only fill up the step. */
 static int64_t size_in_last(const struct gathered_outputs *s,
                             const struct pst_batch *batch, unsigned output,
                             unsigned dim)

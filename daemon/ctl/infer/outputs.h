@@ -8,10 +8,11 @@
 
 /*
  * Runs all samples of --data once, in order, and writes the outputs as
- * safetensors, named by their path in the model's output structure. Rows of
- * microbatches are concatenated, scalars stacked; rows that the last step
- * repeats from the beginning of the file are dropped. *ret_samples: number of
- * samples. The engine was made with keep_outputs.
+ * safetensors, named by their path in the model's output structure. Outputs
+ * with rows are concatenated over the microbatches, scalars are stacked. The
+ * last step is filled up with rows from the beginning of the file; their
+ * outputs are dropped. *ret_samples: number of samples. The engine must have
+ * been made with keep_outputs.
  */
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,
                                      const struct pst_batch *batch,

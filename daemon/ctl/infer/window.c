@@ -9,14 +9,14 @@
 
 /* --- inputs --------------------------------------------------------------- */
 
-/* True if the text determines what the input gets. */
+/* True if the content of the input follows from the text. */
 static bool is_known(const struct pstctl_window *w,
                      const struct pst_role_input *in)
 {
     const struct pst_meta *m = &in->meta;
     const bool fits = m->rank > 0 && m->size[m->rank - 1] == w->length;
 
-    /* one byte counts to 127 or 255, and a text may be longer */
+    /* an 8-bit integer ends at 127 or 255, and a text may be longer */
     if (in->role == PST_ROLE_POSITIONS)
         return fits && pst_dtype_size(m->dtype) > 1;
     return in->role == PST_ROLE_TOKENS || in->role == PST_ROLE_DOCUMENTS ||
@@ -61,7 +61,7 @@ static enum pst_status find_tokens(const struct pstd_config *config,
 
 /* --- the logits ----------------------------------------------------------- */
 
-/* True for a floating output (B, T, size); size 0: any. */
+/* True for a floating-point output (B, T, size); size 0: any size. */
 static bool may_be_logits(const struct pstctl_window *w, unsigned i,
                           int64_t size)
 {
@@ -81,9 +81,9 @@ static bool is_named_logits(const struct pst_plan_output *o)
     return strcmp(dot != NULL ? dot + 1 : o->path, "logits") == 0;
 }
 
-/* Finds the output named logits, else the only one with a score for each token
- * of the vocabulary: other outputs, such as hidden states, would give a wrong
- * text. */
+/* Finds the output named logits, else the only output with a score for each
+ * token of the vocabulary. Other outputs, such as hidden states, would give a
+ * wrong text. */
 static enum pst_status find_logits(struct pstctl_window *w,
                                    struct pst_diag *diag)
 {
@@ -149,8 +149,9 @@ static void mark_nodes(const struct pst_graph *graph, bool *wanted)
     }
 }
 
-/* Marks what the logits of this step and of later ones depend on: these read
- * the buffers that this one writes. wanted: by value id. */
+/* Marks all values that the logits of this step or of later steps depend on:
+ * later steps read the buffers that this step updates. wanted: indexed by value
+ * id. */
 static void mark_wanted(const struct pst_graph *graph, bool *wanted)
 {
     bool changed = true;
@@ -181,8 +182,8 @@ static bool reads_input(const struct pst_stage *stage, const bool *wanted,
     return false;
 }
 
-/* Refuses an input that the logits depend on, and that the text does not
- * determine; any other one may have any content. */
+/* Refuses an input that the logits depend on but whose content does not follow
+ * from the text. All other inputs may have any content. */
 static enum pst_status refuse_unknown(const struct pstctl_window *w,
                                       const struct pst_stage *stage,
                                       const bool *wanted, struct pst_diag *diag)
@@ -288,7 +289,8 @@ void pstctl_window_append(struct pstctl_window *w, int64_t token)
     w->at[w->n++] = token;
 }
 
-/* Token i attends to itself and to those before: true, or 0 and -inf. */
+/* Writes a causal mask, in which token i attends to tokens 0 to i: a bool mask
+ * has true there, a floating-point mask has 0 there and -inf elsewhere. */
 static void store_causal(const struct pst_meta *meta, int64_t length, void *dst)
 {
     const int64_t all = pst_meta_numel(meta);
@@ -303,8 +305,9 @@ static void store_causal(const struct pst_meta *meta, int64_t length, void *dst)
     }
 }
 
-/* Positions and masks are those of row 0 in all rows. Documents are numbered
- * from 0, and there is one; other inputs do not affect the logits. */
+/* Fills positions and masks with the same content in all rows. Documents are
+ * numbered from 0, and there is only one. Other inputs are zero: they do not
+ * affect the logits. */
 enum pst_status pstctl_window_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst, struct pst_diag *diag)

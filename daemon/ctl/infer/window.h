@@ -20,18 +20,19 @@ struct pstctl_window {
     int64_t first;  /* position of at[0] in the text */
 };
 
-/* Finds the inputs and outputs for text. Refuses a model whose logits depend on
- * an input that text does not determine. Borrows the plan; *ret is zeroed
- * before, and is freed by fini even after a failure. */
+/* Finds the tokens among the inputs and the logits among the outputs. Refuses a
+ * model whose logits depend on an input that does not follow from the text.
+ * Borrows the plan. *ret must be zeroed before, and must be freed by fini even
+ * after a failure. */
 enum pst_status pstctl_window_find(const struct pst_plan *plan,
                                    const struct pstd_config *config,
                                    struct pstctl_window *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_window_fini(struct pstctl_window *w);
-/* Appends a token; the oldest one leaves a full window. */
+/* Appends a token; drops the oldest token of a full window. */
 void pstctl_window_append(struct pstctl_window *w, int64_t token);
-/* A pst_fill_fn; ctx is a struct pstctl_window. Row 0 reads the window, other
- * rows zeros. */
+/* A pst_fill_fn; ctx is a struct pstctl_window. Row 0 of the tokens gets the
+ * window, other rows get zeros. */
 enum pst_status pstctl_window_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst, struct pst_diag *diag);

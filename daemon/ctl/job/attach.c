@@ -44,7 +44,8 @@ struct job_end {
     bool drained;    /* it served requests, and has ended as requested */
 };
 
-/* Takes the frame of an event. An error: the run is not started again. */
+/* Updates *job_end from an event; takes the frame. An error: the run is not
+ * started again. */
 static enum pst_status track_end(struct job_end *job_end, pstd_frame *frame,
                                  struct pst_diag *diag)
 {
@@ -105,8 +106,8 @@ static enum pst_status follow_events(struct pstctl_follow *f,
 
 /* Returns the status of a job whose ranks have ended, as recorded by the
  * process that started them; waits until that process has ended. had:
- * descriptor of that process's lock, opened earlier, since another job may have
- * the name now. owner: its pid; 0: unknown. */
+ * descriptor of that process's lock, opened before the end, since another job
+ * may have taken the name meanwhile. owner: pid of the process; 0: unknown. */
 static enum pst_status report_recorded_end(const char *socket, int had,
                                            int owner, struct pst_diag *diag)
 {
@@ -131,8 +132,9 @@ static enum pst_status report_recorded_end(const char *socket, int had,
                "says how");
 }
 
-/* Shows that the run is paused if the pause began earlier, since no event will
- * report it. *ret_next: number of the first event after that state. */
+/* Shows that the run is paused if the pause began before this command
+ * connected, since no event will report it. *ret_next: number of the first
+ * event after that state. */
 static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
                                   struct pst_diag *diag)
 {

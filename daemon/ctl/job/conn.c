@@ -243,7 +243,7 @@ enum pst_status pstctl_connect_waiting(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstctl_open_retrying(path.text, ret, diag);
     /* If the process that starts the ranks has ended meanwhile, connects once
-     * more: it may have started ranks just before. */
+     * more, since it may have started ranks just before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
         if (was_owned && !reported)
@@ -303,8 +303,9 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
         status = pstctl_read(conn, -1, &frame, diag);
         if (status != PST_OK)
             break;
-        /* The answer to an earlier request that nobody has waited for is left
-         * out. An answer to what the daemon could not read has no number. */
+        /* Drops events, and replies to earlier requests that nobody has waited
+         * for. A reply to a request that the daemon could not parse has id 0.
+         */
         if (frame->body_case != PST__CONTROL__FRAME__BODY_REPLY ||
             (frame->reply->id != 0 && frame->reply->id != request->id)) {
             pstd_frame_free(frame);

@@ -19,11 +19,11 @@ struct pstctl_conn {
     char journal[256];               /* file with the job's events; "": none */
 };
 
-/* Names a run. Each process counts its runs from 1, so the number alone may be
- * that of another one. */
+/* Identifies a run. Each process numbers its runs from 1, so runs of different
+ * processes may have the same number. */
 struct pstctl_run_name {
     uint64_t number; /* 0: not known */
-    char id[33];     /* "": not known, since the daemon is older */
+    char id[33];     /* "": not known (older daemons do not send it) */
 };
 
 typedef Pst__Control__Request pstctl_request;
@@ -91,7 +91,7 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
                             pstd_frame **ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Sends a request without fields, as pstctl_call does; ret may be NULL. */
+/* Sends a request without fields like pstctl_call; ret may be NULL. */
 enum pst_status pstctl_send_simple(struct pstctl_conn *conn,
                                    Pst__Control__Request__BodyCase body,
                                    pstd_frame **ret,

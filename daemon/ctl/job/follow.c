@@ -11,7 +11,8 @@
  * connections that have failed since the last frame. */
 #define AGAIN_MS     20
 #define MAX_FAILURES 50
-/* the same if another job has the name, whose ranks answer */
+/* milliseconds to wait before connecting again if the ranks of another job,
+ * which has the name now, have answered */
 #define FOREIGN_MS 500
 
 static void record_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
@@ -53,9 +54,9 @@ static bool is_owned(const struct pstctl_follow *f)
            pstd_socket_owner(pst_str_text(&f->path)) == f->owner;
 }
 
-/* Refuses another job that has taken the name of the followed one. The same job
- * may have another journal: a new one is named if the temporary folder with the
- * first one was removed. */
+/* Refuses another job that has taken the name of the followed job. A different
+ * journal alone does not show that: the followed job creates a new journal if
+ * the temporary folder with the first one was removed. */
 static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)
@@ -64,7 +65,7 @@ static enum pst_status check_job(struct pstctl_follow *f,
         f->run_id[0] != '\0' && strcmp(f->run_id, conn->run_id) != 0;
 
     f->other = foreign && f->pid == 0;
-    if (foreign) /* does not ask the other job all the time */
+    if (foreign) /* does not connect to the other job in a busy loop */
         f->again = pst_now() + 1e-3 * FOREIGN_MS;
     if (f->other)
         return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
@@ -95,8 +96,9 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     Pst__Control__Watch watch = PST__CONTROL__WATCH__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 
-    /* The client that started these ranks skips events of earlier starts. A
-     * journal that could not be read starts again, with new numbers. */
+    /* With a run id, skips events of earlier starts. If the journal could not
+     * be read, a new start numbers its events from the beginning, and the
+     * stream continues with the first of them. */
     watch.from = f->run_id[0] != '\0'        ? PST_MAX(f->next, first)
                  : is_new && first < f->next ? first
                                              : f->next;
@@ -105,7 +107,8 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     return pstctl_send(&f->next_conn, &request, diag);
 }
 
-/* Connects unless connected; returns PST_AGAIN if that takes longer. */
+/* Connects unless there is a connection. PST_AGAIN: that takes longer than
+ * timeout_ms. */
 static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
                                    struct pst_diag *diag)
 {
@@ -219,7 +222,7 @@ enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
         const enum pst_status status = pstctl_follow_next(f, -1, ret, diag);
 
         /* If the process that starts the ranks has ended meanwhile, tries once
-         * more: it may have started ranks just before. */
+         * more, since it may have started ranks just before. */
         if (status != PST_ERR_NO_DAEMON || !was_kept || f->journal[0] == '\0')
             return status;
         was_kept = is_owned(f);

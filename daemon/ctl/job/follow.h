@@ -19,13 +19,12 @@ struct pstctl_follow {
     struct pst_str path; /* path of the socket */
     char run_id[33];     /* id that the job must have; "": any */
     uint64_t pid;        /* pid of the daemon; 0: unknown */
-    char journal[256];   /* the job's file of events; "": none: the pid must not
-                            change then */
+    char journal[256];   /* events file; "": none, and pid must not change */
     int owner;           /* process that starts the ranks; 0: none known */
     uint64_t next;       /* number of the next event; 0: from now on */
     uint64_t missed;     /* events that were no longer available */
     unsigned failures;   /* failed connections since the last frame */
-    bool other;          /* another job had the name from the beginning */
+    bool other;          /* the first answer came from another job */
 };
 
 /* Takes the connection. If it is closed (fd -1) or is lost here, the first call
@@ -35,11 +34,11 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
                                    const char *path, uint64_t next,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the next frame (owned), except replies that report success; connects
- * if necessary. PST_AGAIN after timeout_ms (-1: waits without limit; 0: does
- * not wait, even if the daemon is suspended). PST_ERR_NO_DAEMON: no process
- * listens, another job listens, or the job has ended; PST_ERR_BUSY: refused for
- * a long time, or, with `other`, the job belongs to another run, which diag
- * names. */
+ * if necessary. PST_AGAIN: there was none within timeout_ms (-1: waits without
+ * limit; 0: does not wait, even if the daemon is suspended). PST_ERR_NO_DAEMON:
+ * no process listens, another job listens, or the job has ended. PST_ERR_BUSY:
+ * the daemon has refused connections for a long time, or f->other was set, and
+ * diag names the other job. */
 enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
                                    pstd_frame **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;

@@ -12,7 +12,7 @@
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
-/* Sets *ret if the run is over, by asking the job; for use if events were
+/* Asks the job whether the run is over, and sets *ret; for use if events were
  * missed. */
 static enum pst_status check_over(struct pstctl_conn *conn,
                                   const struct pstctl_run_name *run, bool *ret,
@@ -67,7 +67,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 
     if (status == PST_OK)
         result = frame->reply->result;
-    /* The daemon only keeps the newest result. */
+    /* The daemon keeps only the result of the newest run. */
     whole = result != NULL && pstctl_is_run(run, result->run, result->run_id);
     if (!whole && end != NULL) {
         pstctl_result_from_event(end, &made);
@@ -98,7 +98,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 struct followed_run {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    /* Number 0: the run is being restarted, and gets a new number. */
+    /* Number 0: the run is being restarted, and will have a new number. */
     struct pstctl_run_name run;
     bool over;
     pstd_frame *end; /* train_end of the run, owned; NULL: not received */

@@ -36,8 +36,8 @@ static void read_pids(const char *path, int *ret_client, int *ret_launcher)
     }
 }
 
-/* Refuses the job's name, which another process owns; names that process if the
- * lock file does. */
+/* Reports that another process owns the job's name, and names that process if
+ * the lock file has its pid. */
 static enum pst_status refuse_owned(const char *path, const char *job,
                                     struct pst_diag *diag)
 {
@@ -60,8 +60,8 @@ static enum pst_status refuse_owned(const char *path, const char *job,
 }
 
 /* Writes PSTD_LOCK_RECORD bytes in one call, so that a concurrent reader sees
- * either the old or the new pids. If it fails, no owner is named, but the lock
- * is held. */
+ * either the old or the new pids. If the write
+ * fails, the file names no owner, but the lock is held. */
 static void write_pids(int fd, pid_t client, pid_t launcher)
 {
     char text[PSTD_LOCK_RECORD + 1];
@@ -206,7 +206,7 @@ void pstctl_own_record_end(const struct pstctl_owner *owner,
                      diag->text);
     if (text.failed ||
         pwrite(owner->fd, text.text, text.len, PSTD_LOCK_RECORD) < 0)
-        errno = 0; /* readers then find that the result is unknown */
+        errno = 0; /* readers find no record: the result is unknown */
     pst_str_fini(&text);
 }
 

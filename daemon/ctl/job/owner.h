@@ -30,8 +30,8 @@ enum pst_status pstctl_own_restore(struct pstctl_owner *owner,
                                    const char *socket, const char *job,
                                    bool own_dir,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Asks process `owner`, which the caller has found by pstd_socket_owner, to end
- * the job, like Ctrl-C; unlike with Ctrl-C, a second request does not end the
+/* Asks process `owner`, whose pid the caller has from pstd_socket_owner, to end
+ * the job, like Ctrl-C. Unlike with Ctrl-C, a second request does not end the
  * job at once. False: the process is no longer the owner. */
 bool pstctl_stop_owner(const char *socket, pid_t owner);
 /* True if this SIGINT was sent by pstctl_stop_owner. */
@@ -50,8 +50,8 @@ void pstctl_own_record_end(const struct pstctl_owner *owner,
                            enum pst_status status, const struct pst_diag *diag);
 /* Opens the lock of a running job for pstctl_owner_end; -1: there is none. */
 int pstctl_owner_open(const char *socket);
-/* Reads from the lock how the job ended, into *ret and diag. False: that is not
- * recorded. */
+/* Reads from the lock how the job ended, into *ret and diag. False: the lock
+ * has no record of it. */
 bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag);
 /* Closes the lock. remove: also removes its file, since no process of the job
  * is left; a file that belongs to another job is kept. */

@@ -19,8 +19,8 @@ bool pstctl_is_run(const struct pstctl_run_name *run, uint64_t number,
                                              : run->number == number;
 }
 
-/* Reads a file beside a socket, through one descriptor: the folder may have
- * been removed, and made again by another user. */
+/* Reads a file beside a socket. Checks and reads it through one descriptor,
+ * since another user may have replaced the folder meanwhile. */
 static enum pst_status read_beside(const char *path, char **ret,
                                    size_t *ret_size, struct pst_diag *diag)
 {
@@ -66,7 +66,8 @@ enum pst_status pstctl_read_recorded(const char *path, const char *run_id,
         status = pstd_frames_pop(&frames, &frame, diag);
         if (status != PST_OK)
             break;
-        /* The result comes first, and tells whose file this is. */
+        /* The result is the first reply, and its run_id shows whether the file
+         * is of this run. */
         if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
             frame->reply->body_case == result)
             ours = strcmp(frame->reply->result->run_id, run_id) == 0;
@@ -117,8 +118,7 @@ static char *text_of(const pstctl_event *event, const char *key)
     return (char *)(text != NULL ? text : "");
 }
 
-/* Numbers that the event does not have are NaN, or 0 where 0 stands for
- * unknown. */
+/* Numbers that the event lacks become NaN, or 0 where 0 means unknown. */
 void pstctl_result_from_event(const pstctl_event *event,
                               Pst__Control__Result *ret)
 {
@@ -137,7 +137,7 @@ void pstctl_result_from_event(const pstctl_event *event,
     ret->tok_s = pstctl_number(event, "tok_s");
     ret->bubble = pstctl_number(event, "bubble");
     ret->gflops = (double)NAN;
-    /* the run has made no step */
+    /* NaN: the run has made no step */
     if (isnan(ret->step_seconds))
         ret->first_step = ret->steps;
     else {

@@ -10,15 +10,14 @@ bool pstctl_is_run(const struct pstctl_run_name *run, uint64_t number,
                    const char *id);
 
 /* Reads the reply of kind `body` from the file `path`, which a job for one run
- * has written at its end; PST_ERR_NOT_FOUND if there is none: the file is
- * missing, of another run than run_id, or another user could have made it.
- * Returns owned. */
+ * has written at its end. PST_ERR_NOT_FOUND: the file is missing, is of another
+ * run than run_id, or may have been made by another user. Returns owned. */
 enum pst_status pstctl_read_recorded(const char *path, const char *run_id,
                                      Pst__Control__Reply__BodyCase body,
                                      pstd_frame **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the event is the last train_end of this run: not that of a start
- * which failed and is repeated. */
+/* True if the event is the last train_end of this run. The train_end of a start
+ * that failed and is repeated is not the last. */
 bool pstctl_is_run_end(const struct pstctl_run_name *run,
                        const pstctl_event *event);
 /* Makes the result of a run from its event train_end, for use if the process

@@ -38,8 +38,8 @@ static enum pst_status split_group(struct wanted *w, const char *word,
     return PST_OK;
 }
 
-/* Reads KEY=VALUE. Checks name and value by setting them in `check`; the job
- * checks more. */
+/* Reads KEY=VALUE. Checks name and value by setting the option in `check`; the
+ * job itself checks more. */
 static enum pst_status read_option(struct wanted *w, struct pstd_config *check,
                                    const char *word, size_t i,
                                    struct pst_diag *diag)

@@ -13,7 +13,7 @@
 #include "stages/base/host/alive.h"
 
 #define POLL_MS 20
-/* seconds that the owner has to see that the ranks have ended */
+/* seconds that the owner has to notice that the ranks have ended */
 #define ENDING_S   2.0
 #define CLEAN_UP_S 10.0 /* seconds that the owner has to clean up */
 
@@ -24,19 +24,19 @@ struct ending {
     int owner;          /* pid of the owner; 0: none is alive */
     bool signalled_any; /* a process of the job was signalled to stop */
     bool signalled;     /* the owner has been asked */
-    bool warned;        /* the user knows that rank 0 does not answer */
-    /* time at which ranks that were asked to stop ended; 0: they have not */
+    bool warned;        /* a warning about rank 0 was printed */
+    /* time at which ranks ended after a request to stop; 0: they have not */
     double gone;
     /* descriptor of the owner's lock file, in which the owner records how the
      * job ended; -1: none */
     int lock;
-    bool reported;          /* the ranks have said that they end */
+    bool reported;          /* the ranks have reported that they end */
     struct pst_diag lost;   /* failure that the run has reported at its end */
     struct pst_diag failed; /* failure of the job that rank 0 has reported */
 };
 
-/* Records why the job has failed, or a run at its end: for instance, its last
- * checkpoint could not be written. */
+/* Stores in *ret the failure that an event reports, of the job or of a run at
+ * its end; for instance, the last checkpoint could not be written. */
 static void record_failure(struct pst_diag *ret, const pstctl_event *event)
 {
     const char *name = pstctl_text(event, "status");
@@ -53,8 +53,8 @@ static void record_failure(struct pst_diag *ret, const pstctl_event *event)
                              status, "%s", pstctl_text(event, "text"));
 }
 
-/* Asks the owner to end the job, too, so that it does not restart the ranks if
- * they die before the end of the step. */
+/* Asks the owner, too, to end the job, so that it does not restart ranks that
+ * die before the end of the step. */
 static void signal_owner(struct ending *e)
 {
     if (e->owner > 0 && !e->signalled)
@@ -62,8 +62,8 @@ static void signal_owner(struct ending *e)
     e->signalled_any |= e->signalled;
 }
 
-/* Reports once why the command waits: rank 0 does not answer, so that the owner
- * has to end it. */
+/* Reports once why the command waits: rank 0 does not answer, so the owner has
+ * to end the ranks. */
 static void warn_silent(struct ending *e, const struct pst_diag *why)
 {
     if (e->warned || e->config->no_wait || !e->signalled)
@@ -158,13 +158,14 @@ static enum pst_status stop_any_ranks(struct ending *e, struct pst_diag *diag)
     return PST_AGAIN;
 }
 
-/* After the end: finds out if the job died before it could save. */
+/* Call after the end: finds out whether the job died before it could save its
+ * state. */
 static void find_death(struct ending *e)
 {
     struct pst_diag diag;
     enum pst_status status;
 
-    /* --now asks for no save. */
+    /* A stop with --now saves nothing, so nothing is missing. */
     if (e->config->no_wait || e->config->now || e->lost.status != PST_OK)
         return;
     if (!pstctl_owner_end(e->lock, &status, &diag)) {

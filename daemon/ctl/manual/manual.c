@@ -210,8 +210,8 @@ static void add_names(struct pst_str *out, uint64_t groups)
             pst_str_addf(out, " --%s", rows[i].name);
 }
 
-/* Adds completions for the values of the options of this type: their words,
- * files, or none. An option has the same meaning in all commands. */
+/* Adds what completes the values of options of this type: words, files, or
+ * nothing. An option has the same meaning in all commands. */
 static void add_values(struct pst_str *out, enum pstd_option_type type)
 {
     size_t n;

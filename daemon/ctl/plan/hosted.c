@@ -11,7 +11,8 @@
 
 #define MIB (1024.0 * 1024.0)
 
-/* Counts the kernels of a stage, and those that the device replays. */
+/* Adds the number of kernels of a stage, and the number that the device replays
+ * from a recording. */
 static void add_kernels(const struct pst_program *program,
                         const struct pst_exec_options *options,
                         struct pstctl_hosted *ret)

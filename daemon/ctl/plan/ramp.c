@@ -22,9 +22,10 @@ void pstctl_ramp_init(const struct pstd_config *config, struct pstctl_ramp *ret,
     options->n_counts = ret->n;
 }
 
-/* Compares the memory of each rank with one number of microbatches (`from`)
- * with that of the earlier numbers, and keeps the larger one in `memory`.
- * first: there are no earlier ones. part->peak: bytes of the largest arena. */
+/* Merges the memory of each rank for one number of microbatches (`from`) into
+ * `memory`, which keeps the larger value over all numbers so far. first:
+ * `memory` has no value yet. part->peak: bytes of the largest arena of a rank.
+ */
 static void merge_memory(const struct pst_exec_options *o,
                          const struct pst_memory *from, bool first,
                          struct pst_memory *memory,

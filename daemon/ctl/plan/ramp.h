@@ -27,8 +27,8 @@ struct pstctl_ramp {
 void pstctl_ramp_init(const struct pstd_config *config, struct pstctl_ramp *ret,
                       struct pst_exec_options *options);
 /* Predicts a step for each number of microbatches. *ret_sched (owned): the
- * schedule with the most microbatches. memory: for each rank, its memory with
- * the number with which it needs most. */
+ * schedule with the most microbatches. memory: for each rank, its largest
+ * memory over all numbers of microbatches. */
 enum pst_status pstctl_ramp_predict(struct pstctl_ramp *ramp,
                                     struct pst_plan *plan,
                                     const struct pst_exec_options *options,

@@ -131,8 +131,8 @@ static void add_given(struct words *w, const struct pstd_config *config,
     }
 }
 
-/* Runs a command of this program. False: it failed; why receives the last line
- * of its output. */
+/* Runs a command of this program. False: the command failed, and `why` has the
+ * last line of its output. */
 static bool run_words(const struct pstctl_prover *p, struct words *w,
                       char why[160])
 {
@@ -173,7 +173,7 @@ static bool run_way(const struct pstctl_prover *p, const struct pstctl_way *way,
     add_given(&w, p->config, PSTD_OPT_TRAIN);
     if (p->config->plugin != NULL)
         add_word(&w, "--plugin=%s", p->config->plugin);
-    /* The bits depend on the number of threads of a rank. */
+    /* A fixed number of threads, since the bits of results depend on it. */
     if (!PSTD_GIVEN(p->config, threads))
         add_word(&w, "--threads=1");
     add_word(&w, "--ranks=%u", way->ranks);

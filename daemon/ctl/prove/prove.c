@@ -41,8 +41,8 @@ static void print_row(const struct pstctl_way *way,
     struct pst_str out = {0};
     char number[32] = "-";
 
-    /* The dump of a resumed run begins with a later step, whose loss cannot be
-     * compared. */
+    /* The dump of a resumed run begins with a later step, so its first loss is
+     * not compared. */
     if (!way->resumed)
         (void)snprintf(number, sizeof(number), "%.9g", proof->loss);
     pst_str_addf(&out, "%6u  %5u  %-16s  %-9s  %-14s", way->stages, way->ranks,

@@ -34,11 +34,11 @@ struct pstctl_prover {
 };
 
 /* Cuts the model into a plan in the temporary folder. False: it cannot be cut
- * into so many stages; why receives the last line that was printed. */
+ * into so many stages, and `why` has the last line that was printed. */
 bool pstctl_prove_cut(const struct pstctl_prover *p, unsigned stages,
                       char why[160]);
-/* Runs the steps, and reads the dump that they wrote. number: of the way, for
- * file names. */
+/* Runs the steps, and reads the dump that they wrote. number: index of the way,
+ * used in file names. */
 void pstctl_prove_run(const struct pstctl_prover *p,
                       const struct pstctl_way *way, unsigned number,
                       struct pstctl_proof *ret);
@@ -49,15 +49,16 @@ struct pstctl_torch {
     char why[160]; /* reason, if there are no results */
     char version[40], name[160];
     double loss, worst; /* largest relative difference, in gradient `name` */
-    unsigned zeros;     /* gradients that are zero but for rounding */
+    unsigned zeros;     /* gradients that are zero apart from rounding errors */
 };
 /* Runs the step in PyTorch if there is a Python with it (PENSTOCK_PYTHON, or
  * python3). */
 void pstctl_prove_torch(const struct pstctl_prover *p, const char *dump,
                         struct pstctl_torch *ret);
 
-/* Runs a program; its output goes to the file `out`, or to nowhere if NULL, its
- * messages to `err`. Returns its exit code; -1: it was not started. */
+/* Runs a program. Its standard output goes to the file `out` (NULL: is
+ * discarded), its standard error to the file `err`. Returns its exit code; -1:
+ * it was not started. */
 int pstctl_prove_call(char *const words[], const char *out, const char *err);
 /* Copies the last non-empty line of a file. */
 void pstctl_prove_last_line(const char *path, char line[160]);

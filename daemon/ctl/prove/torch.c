@@ -15,12 +15,12 @@
 
 /* Runs the microbatches in PyTorch. Arguments: model, inputs, dump, number of
  * microbatches, index of the loss. Prints PyTorch's version, the loss, the
- * largest relative difference between a gradient and that of the dump, how many
- * gradients are zero but for rounding, and the name of the gradient that
- * differs most; a difference that is not a number is the largest. Zero but for
- * rounding: both are below a millionth of the model's largest, as those of a
- * bias before a normalisation. Their relative difference would be that of two
- * rounding errors. */
+ * largest relative difference between a gradient and that of the dump (NaN
+ * counts as the largest), the number of gradients that are zero apart from
+ * rounding, and the name of the gradient that differs most. A gradient is zero
+ * apart from rounding if its elements in both results are below a millionth of
+ * the model's largest gradient, as for a bias before a normalisation: their
+ * relative difference would compare rounding errors. */
 static const char script[] =
     "import json, struct, sys, warnings\n"
     "warnings.filterwarnings('ignore')\n"

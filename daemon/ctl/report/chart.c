@@ -12,7 +12,7 @@
 #define TOP    8.0
 #define BOTTOM 24.0
 #define DIGIT  7.0 /* maximum width of a digit */
-/* a curve with more points is drawn by so many buckets of points */
+/* a curve with more points is drawn as this number of buckets of points */
 #define BUCKETS 480
 
 void pstctl_html_add(struct pst_str *out, const char *text)

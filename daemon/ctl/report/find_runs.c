@@ -12,7 +12,7 @@
 #include "stages/files/checkpoint/checkpoint.h"
 
 #define TAG PST_TAG_CLIENT
-/* text of an option without a value in checkpoints */
+/* the value that checkpoints record for an option that has none */
 #define NOT_GIVEN "not given"
 /* maximum number of damaged or missing records that are skipped */
 #define BACK 65536
@@ -45,9 +45,9 @@ static bool add_option(struct pst_arena *arena, struct pstctl_run *r,
     return r->names[r->n_options] != NULL && r->values[r->n_options++] != NULL;
 }
 
-/* Passes on that a file is a pipe, a device or a folder, so that a run with
- * such a file is not left out without a word. Files that are damaged or cannot
- * be read are ignored. */
+/* Returns an error if a file could not be read because it is a pipe, a device
+ * or a folder: the run is then left out with a message. Files that are damaged
+ * or cannot be read are ignored. */
 static enum pst_status refuse_wrong_kind(const struct pst_diag *why,
                                          struct pst_diag *diag)
 {
@@ -94,8 +94,8 @@ static const char *get_metric(const struct pstctl_run *r)
     return row != NULL ? pstctl_found_value(r, row) : "";
 }
 
-/* Fills *r from the logs: options, evaluations, and the newest step if there is
- * no history. */
+/* Fills *r from the logs: options, evaluations, and, if there is no history,
+ * the newest step. */
 static enum pst_status read_logs(struct pstctl_add_finding *f, const char *dir,
                                  struct pstctl_run *r, bool *ret,
                                  struct pst_diag *diag)
@@ -205,7 +205,8 @@ static enum pst_status read_checkpoint(struct pstctl_add_finding *f,
     return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
 }
 
-/* Adds a run. If the run was found before, fills in what is unknown of it. */
+/* Adds a run. If the run was found before, only fills in its unknown members.
+ */
 static bool add_run(struct pstctl_add_finding *f, const struct pstctl_run *r)
 {
     for (size_t i = 0; i < f->runs.n; i++) {

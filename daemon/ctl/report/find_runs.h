@@ -15,7 +15,7 @@ struct pstctl_run {
     double loss, best; /* NaN: unknown */
     const char **names, **values;
     size_t n_options;
-    /* the options come from a log, so they are all that were given */
+    /* the options are from a log, which has all that were given */
     bool logged;
     bool metric; /* the logs have evaluations with a metric besides the loss */
 };
@@ -23,14 +23,14 @@ struct pstctl_run {
 struct pstctl_add_finding {
     struct pst_arena arena; /* owns all texts */
     struct PST_VEC(struct pstctl_run) runs;
-    /* Why the first of the folders that are left out cannot be read; PST_OK:
-     * none is left out. */
+    /* The error of the first folder that was left out because it could not be
+     * read; PST_OK: none was left out. */
     struct pst_diag refused;
 };
 
-/* Looks for a run in this folder and adds it; if it was found elsewhere
- * already, adds what this folder tells of it. Files that cannot be read are
- * ignored. *ret: there is a run. */
+/* Looks for a run in this folder and adds it. If the run was found in another
+ * folder before, fills in its unknown members. Files that cannot be read are
+ * ignored. *ret: this folder has a run. */
 enum pst_status pstctl_found_search(struct pstctl_add_finding *found,
                                     const char *dir, bool *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -39,8 +39,9 @@ static bool count_record(void *ctx, const struct pstd_steps_record *r)
     return true;
 }
 
-/* Adds the evaluation of a step, empty fields if there is none, to a row of a
- * run with evaluations. */
+/* Adds the columns of the evaluation at this step to a row of the table; the
+ * fields are empty if the step was not evaluated. Adds nothing if the run has
+ * no evaluations. */
 static void add_evaluation(struct printed *p, uint64_t step)
 {
     const struct pstd_evals *e = &p->evals;

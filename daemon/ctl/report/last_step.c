@@ -19,16 +19,16 @@ static bool is_action(const struct pst_flight_record *r)
            pst_span_of_action((enum pst_action_kind)r->kind) < PST_N_SPANS;
 }
 
-/* True for a record of a backward pass. Evaluations have none; their steps are
- * numbered separately. */
+/* True for a record of a backward pass. Evaluations, whose steps are numbered
+ * separately, have no backward passes. */
 static bool is_backward(const struct pst_flight_record *r)
 {
     return is_action(r) && (r->kind == PST_ACT_B || r->kind == PST_ACT_I ||
                             r->kind == PST_ACT_W);
 }
 
-/* Finds the newest step below `below` that this rank has finished, as a record
- * of a later step proves. */
+/* Finds the newest step below `below` that this rank has finished; a record of
+ * a later step shows that it has. */
 static bool find_newest(const struct pst_flight_log *log, uint64_t below,
                         uint64_t *ret)
 {

@@ -91,8 +91,8 @@ static const struct pstctl_point *lowest_point(
     return best;
 }
 
-/* Adds the step time and the rate of the run: by the median step if the run has
- * ended, else by the mean of the reported steps. */
+/* Adds the step time and the rate of the run: those of the median step if the
+ * run has ended, else means over the reported steps. */
 static void add_rate(const struct pstctl_story *s, struct pst_str *out)
 {
     const size_t n = PST_MIN(s->step_s.n, s->rate.n);
@@ -364,8 +364,8 @@ static void add_memory(const struct pstctl_story *s, struct pst_str *out)
     pstctl_chart_bars(bars, n, parts, PSTCTL_N_MEMORY, most, out);
 }
 
-/* Adds a chart of how ranks spent their time. of_shares: in one measured step,
- * by cause of waiting; otherwise in all reported steps. */
+/* Adds a chart of how ranks spent their time. of_shares: shows the measured
+ * step by cause of waiting; otherwise shows all reported steps. */
 static void add_times(const struct pstctl_story *s, bool of_shares,
                       struct pst_str *out)
 {

@@ -32,9 +32,9 @@ static bool is_checkpoint_part(const char *name)
            strcmp(name, "best") == 0;
 }
 
-/* Leaves out a folder with a pipe or a device in place of a file, so that one
- * such file does not hide the other runs. The command fails at its end with the
- * first reason, and prints further ones at once. */
+/* Searches a folder for a run. A pipe or a device in place of a file does not
+ * stop the search for other runs: the folder is left out, and the command fails
+ * with the first such error at its end; further ones are printed at once. */
 static enum pst_status search_files(struct pstctl_add_finding *f,
                                     const char *dir, bool *ret,
                                     struct pst_diag *diag)

@@ -95,8 +95,8 @@ static bool add_step(struct pstctl_story *s, const struct pstctl_line *line)
                                 : pstctl_line_number(line, "samples_s"));
 }
 
-/* Takes an evaluation of a named set; those of more sets than a run can have
- * are left out. */
+/* Takes an evaluation of a named set. Evaluations are dropped if they name more
+ * sets than a run can have. */
 static bool add_set_evaluation(struct pstctl_story *s,
                                const struct pstctl_line *line)
 {

@@ -73,8 +73,8 @@ struct pstctl_story {
         *placement, *options, *status, *end_text;
     bool stopped; /* the run was stopped by request before its last step */
     const char *stop_by; /* field `by` of the event stop; "": none */
-    /* Fields patience and best_step of the event early_stop; NaN: there was
-     * none. */
+    /* Fields patience and best_step of the event early_stop; NaN: there was no
+     * such event. */
     double patience, better;
     double median;     /* seconds of the run's median step; NaN: unknown */
     double begin, end; /* times of the first and newest line */

@@ -22,17 +22,18 @@
 
 #define CONNECT_MS 5    /* interval between attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end by themselves */
-/* The same after the result: ranks that have finished only write their last
- * lines and leave MPI, which takes long on a busy machine alone. */
+/* Time for the ranks to end after the result was received. Ranks that have
+ * finished only write their last log lines and leave MPI, which takes long only
+ * on a busy machine. */
 #define FINISH_MS 30000
 #define KILL_MS   2000 /* time between the request to end and SIGKILL */
 /* After this time, a killed process that does not end is reported. */
 #define REPORT_MS 4000
 #define LEFT_MS   4000 /* time for mpirun to end after rank 0 */
-/* Time within which two SIGTERMs count as one: one sent to the process group,
- * one to the process. */
+/* Two SIGTERMs within this time count as one: one was sent to the process
+ * group, and one to this process. */
 #define TWICE_MS 1000
-/* seconds that mpirun has to start, besides the limit of the ranks */
+/* seconds that mpirun has to start, in addition to the limit of the ranks */
 #define START_S 10
 
 /* True if SIGTERM or SIGINT is pending. Pending signals are delivered by
@@ -46,7 +47,7 @@ static bool is_stop_pending(void)
            (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-/* Returns the error of a job that was asked to end; it depends on the first
+/* Returns the error of a job that was asked to end, according to the first
  * signal. */
 static enum pst_error stop_error(const struct pstctl_attempt *r)
 {
@@ -127,8 +128,8 @@ static enum pst_status handle_signal(struct pstctl_attempt *r,
 }
 
 /* Records that all options and files have been accepted, and reports that to
- * the process that waits for the job to begin (--detach). Ranks have locked
- * their logs then. */
+ * the process that waits for the job to begin (--detach). Releases this
+ * process's claim on the logs: the ranks have locked them by now. */
 static void record_begin(struct pstctl_attempt *r)
 {
     struct pst_diag none;
@@ -139,16 +140,15 @@ static void record_begin(struct pstctl_attempt *r)
     if (r->begun_fd != NULL && *r->begun_fd >= 0) {
         pst_diag_init(&none);
         if (write(*r->begun_fd, &none, sizeof(none)) < 0)
-            errno = 0; /* no process waits for the begin any more */
+            errno = 0; /* no process waits for the beginning any more */
         (void)close(*r->begun_fd);
         *r->begun_fd = -1;
     }
 }
 
-/* True for a stop by a command. A stop by a signal is reported by
+/* True if a command has stopped the run. A stop by a signal is reported by
  * PSTD_ASKED_TEXT instead, since mpirun also sends a signal when a rank is
- * lost.
- */
+ * lost. */
 static bool is_stop(const pstctl_event *event)
 {
     const char *by = pstctl_text(event, "by");
@@ -291,9 +291,9 @@ static enum pst_status watch_ranks(struct pstctl_attempt *r,
     return status;
 }
 
-/* Call repeatedly while a killed process does not end, because it waits for a
- * file system or a device, and keeps its resources. Reports that after a while,
- * and gives up when a signal arrives. */
+/* Call repeatedly while a killed process does not end because it waits for a
+ * file system or a device. Reports that after REPORT_MS, since the process
+ * keeps its resources. Gives up when a signal arrives. */
 static void report_stuck(struct pstctl_attempt *r, pid_t pid)
 {
     struct signalfd_siginfo info;
@@ -386,9 +386,9 @@ static enum pst_status draw_trace(struct pstctl_attempt *r,
     return status;
 }
 
-/* Sets the message of a run that was stopped after `step`. It says whether a
- * resume begins at that step, and which changes of the model no checkpoint has:
- * `stop --now` saves none. */
+/* Sets the message of a run that was stopped after `step`. The message says
+ * whether a resume begins at that step, and lists the changes of the model that
+ * no checkpoint contains (`stop --now` saves no checkpoint). */
 static enum pst_status describe_stop(const struct pstctl_attempt *r,
                                      uint64_t step, struct pst_diag *diag)
 {
@@ -440,8 +440,8 @@ static enum pst_status report_result(struct pstctl_attempt *r,
 
     if (status != PST_OK)
         return status;
-    /* A flag tells that there was an answer, since the run's own status may be
-     * "not found", too. */
+    /* Records that there was a reply, since the status of the run itself may
+     * also be PST_ERR_NOT_FOUND. */
     r->answered = true;
     result = frame->reply->result;
     status = show_result(r, result, diag);
@@ -454,8 +454,9 @@ static enum pst_status report_result(struct pstctl_attempt *r,
     return status;
 }
 
-/* Reports the result as far as train_end tells it: the whole result, beside the
- * socket, was removed with the folder before this process has read it. */
+/* Reports the result from the event train_end, which has a part of it. The file
+ * with the whole result, beside the socket, was removed with its folder before
+ * this process could read it. */
 static enum pst_status report_event(struct pstctl_attempt *r,
                                     struct pst_diag *diag)
 {
@@ -500,8 +501,8 @@ static enum pst_status explain_end(struct pstctl_attempt *r,
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
     uint64_t lost = 0;
 
-    /* A client that has received no event from these ranks does not know where
-     * their events begin in the journal. */
+    /* A client that has received no event from these ranks does not know which
+     * events of the journal are theirs. */
     if (r->launch.ended && r->setup.journal.text != NULL && r->follow.next > 1)
         lost = pstctl_read_unsent(r->setup.journal.text, r->follow.next,
                                   track_unread, r);
@@ -513,8 +514,8 @@ static enum pst_status explain_end(struct pstctl_attempt *r,
                       (unsigned long long)lost, r->setup.journal.text);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
-    /* Ranks end with success, but without a result, only when they are stopped:
-     * here, before their run began. */
+    /* Ranks end with success but without a result only if they were stopped
+     * before their run began, or if the file with the result is gone. */
     if (status == PST_OK && r->end != NULL)
         return report_event(r, diag);
     if (status == PST_OK && !pstd_stays(r->config))

@@ -26,21 +26,19 @@ struct pstctl_attempt {
     unsigned ranks;
     char job[PSTD_PAST_JOB + 1]; /* prefix of the run ids of all starts */
     int signal_fd;
-    int *begun_fd; /* pipe to the process that waits for the begin; NULL:
-                      none */
-    struct pstd_log_claim log_claim; /* until the job has begun */
+    int *begun_fd; /* pipe to a process that waits for `begun`; NULL: none */
+    struct pstd_log_claim log_claim; /* held until the job has begun */
     bool supervised;                 /* the job does not outlive this process */
     unsigned signals;   /* number of received signals that end the job */
     int signal;         /* the first such signal */
     uint64_t signal_ms; /* time of the newest such signal */
-    bool asked; /* another process asked the job to end: it is not restarted,
-                   however it ends */
-    uint64_t restarts; /* number of restarts so far */
+    bool asked;         /* another process asked the job to end: no restart */
+    uint64_t restarts;  /* number of restarts so far */
     /* State that would be lost if the job died now, derived from the events of
      * all starts. */
     struct pstctl_unsaved unsaved;
-    /* Memory in which rank 0 of a job with --stay describes its current run, as
-     * a file without a name; -1: none. */
+    /* Anonymous file in memory (memfd) in which rank 0 of a job with --stay
+     * describes its current run; -1: none. */
     int kept_run;
     /* State of the newest start. */
     struct pstctl_launch launch;
@@ -61,7 +59,7 @@ struct pstctl_attempt {
     bool spread;     /* ranks are on more than one host */
     bool no_hosts;   /* the ranks were not started: hosts were missing */
     bool died;       /* the ranks ended without a result */
-    bool waits;      /* it was printed that a killed process does not end */
+    bool waits;      /* the user knows that a killed process does not end */
 };
 
 /* Sets up names, plan and signals of the job that config describes. The caller
@@ -74,8 +72,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *a,
 enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
                                      const struct pstd_config *options,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Watches until the ranks have ended, or the terminal is closed (left); returns
- * the status of the run. */
+/* Watches until the ranks have ended, or until the terminal is closed
+ * (a->left). Returns the status of the run. */
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns how the job was asked to stop; PST_E_NONE: it was not. */

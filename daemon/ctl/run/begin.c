@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Begins the starts of a job, and removes its files after them. */
+/* Prepares and starts the ranks of a job, and removes the job's files at the
+ * end. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -72,8 +73,9 @@ static enum pst_status make_kept_run(struct pstctl_attempt *r,
                : pst_diag_errno(diag, errno, "cannot make the file of the run");
 }
 
-/* If there is no description of the run that the ranks died in, writes one that
- * they will refuse: the clients that wait for the run learn that it is over. */
+/* If the file of the current run is still empty, writes text to it that the
+ * restarted ranks refuse as a run. Clients that wait for the lost run then
+ * learn that it is over. */
 static void mark_lost_run(const struct pstctl_attempt *r)
 {
     static const char lost[] = "lost\n";
@@ -136,8 +138,8 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
     struct pst_str daemon = {0};
     enum pst_status status = PST_OK;
 
-    /* The batch system is responsible for its nodes, and reaches them in its
-     * own way. */
+    /* The batch system checks its nodes itself, and may reach them in a way
+     * other than ssh. */
     if (r->hosts.list.n == 0 || getenv("SLURM_JOB_ID") != NULL) // NOLINT
         return PST_OK;
     pstctl_launch_daemon(&daemon);

@@ -103,7 +103,7 @@ void pstctl_end_describe(const struct pstctl_launch *launch,
                    PST_DIAG_TEXT - 64, why->text);
 }
 
-/* True for signals caused by the program itself. */
+/* True for signals that a fault of the program itself causes. */
 static bool is_own_fault(int number)
 {
     return number == SIGSEGV || number == SIGABRT || number == SIGFPE ||
@@ -157,8 +157,8 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
 }
 
 /* Reopens the log if the file was renamed or the folder removed. Called before
- * each event instead of at SIGHUP, which this process handles otherwise. If no
- * new file can be created, the old one is used. */
+ * each event, since this process uses SIGHUP for something else. If no new file
+ * can be created, continues with the old one. */
 static void reopen_log(struct pstctl_record *r)
 {
     struct pst_diag ignored;

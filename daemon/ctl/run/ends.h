@@ -65,8 +65,9 @@ void pstctl_end_describe(const struct pstctl_launch *launch,
                          const char *placement, bool oom,
                          const struct pst_diag *why, struct pstctl_end *ret);
 
-/* The same for a job whose end is not recorded: adds to the error that the
- * kernel has probably killed it for lack of memory. */
+/* For a job whose end is not recorded: adds to the error that the kernel has
+ * probably killed the job for lack of memory. oom: as for pstctl_end_describe.
+ */
 void pstctl_end_explain(const struct pstctl_launch *launch, bool oom,
                         struct pst_diag *diag);
 
@@ -91,8 +92,8 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
 /* Records an end; prints write errors on standard error. */
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *end);
 void pstctl_record_close(struct pstctl_record *r);
-/* Removes the record that an earlier job has left in a folder; for a job that
- * keeps no record. dir may be NULL. */
+/* Removes the record that an earlier job has left in the folder dir (NULL: does
+ * nothing). For a job that keeps no record. */
 void pstctl_record_remove(const char *dir);
 
 #endif

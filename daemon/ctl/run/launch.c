@@ -107,8 +107,8 @@ static void add_default(struct argv *argv, const char *name, const char *value)
         add_param(argv, name, value);
 }
 
-/* Appends the names of the variables that remote ranks get from this process;
- * the rest of their environment is that of their host. */
+/* Appends the names of the environment variables that remote ranks get from
+ * this process. All other variables of remote ranks are those of their host. */
 static void add_names(struct pst_str *out)
 {
     pst_str_add(out, "OPENBLAS_NUM_THREADS;OMP_NUM_THREADS");
@@ -145,10 +145,10 @@ static void add_number(struct argv *argv, const char *name, int64_t value)
     add_param(argv, name, text);
 }
 
-/* Makes mpirun's daemons probe each other: they end, with their ranks, if a
- * peer does not answer for about --watchdog; TCP alone would wait for minutes.
- * So ranks that are cut off end soon after the others, but not while a link may
- * still come back. */
+/* Makes mpirun's daemons probe each other: a daemon ends, with its ranks, if a
+ * peer does not answer for about --watchdog. TCP alone would wait for minutes.
+ * Ranks that are cut off thus end soon after the others, but not while the link
+ * may still recover. */
 static void add_keepalive(struct argv *argv, double watchdog)
 {
     const int64_t limit = (int64_t)ceil(PST_MIN(watchdog, MAX_KEEPALIVE));
@@ -212,14 +212,15 @@ static void set_environment(void)
     }
 }
 
-/* Sets the signal mask of the child. At SIGTERM, SIGINT or SIGHUP mpirun would
- * send SIGTERM to all ranks and SIGKILL soon after, even during a save. So
- * these signals are blocked in mpirun, and local ranks see that they are
- * pending (daemon/loop/launcher.h). mpirun's children have them unblocked.
- * SIGUSR1 and SIGHUP, which do not end a job, are ignored until the program
- * installs handlers. SIGINT and SIGTERM end it from its first instruction on: a
- * shell ignores SIGINT in what it starts in the background, and an ignored
- * signal of the client's death would be lost before the handlers are there. */
+/* Sets the signal mask and signal actions of the child. At SIGTERM, SIGINT or
+ * SIGHUP mpirun would send SIGTERM to all ranks and SIGKILL soon after, even
+ * during a save. So these signals are blocked in mpirun, and local ranks see
+ * that they are pending (daemon/loop/launcher.h). mpirun's children have them
+ * unblocked. SIGUSR1 and SIGHUP, which do not end a job, are ignored until the
+ * program installs handlers. SIGINT and SIGTERM have their default action, so
+ * that they end the program before it has handlers: a shell starts background
+ * jobs with SIGINT ignored, and an ignored signal that reports the client's
+ * death would be lost. */
 static void set_signal_mask(bool is_mpirun)
 {
     sigset_t blocked;

@@ -34,7 +34,7 @@ struct pstctl_launch {
     bool asked; /* a rank has reported that it was asked to end */
     bool is_mpirun;
     bool ended;
-    int status;                    /* status from waitpid, once it has ended */
+    int status;                    /* from waitpid; valid if `ended` */
     struct pstctl_program program; /* program that was started */
     pid_t stuck; /* a process that SIGKILL did not end; 0: none */
 };
@@ -56,7 +56,7 @@ struct pstctl_job {
     bool supervised;      /* no process of the job outlives this one */
 };
 
-/* Initial value, before the start. */
+/* Initial value of struct pstctl_launch. */
 #define PSTCTL_LAUNCH_NONE                                                     \
     {                                                                          \
         .err_fd = -1, .killed_rank = -1, .exited_rank = -1, .ended = true      \
@@ -76,7 +76,7 @@ void pstctl_launch_update(struct pstctl_launch *launch);
 /* Processes a line of the child's output. */
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
 /* Ends the job without waiting for its steps. hard: also kills the launcher;
- * for a second call, if the first had no effect. */
+ * for a second call if the first had no effect. */
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 /* True if the program file of the ranks has been replaced: the next start may
  * be of another version than this process. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads in the output of a job why it ended, and reports that. */
+/* Finds the reason for a job's end in its output, and reports it. */
 #include "daemon/ctl/run/launch.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static void parse_kill(struct pstctl_launch *launch, const char *line)
     launch->killed_signal = (int)strtol(number + 17, NULL, 10);
 }
 
-/* Parses "  Process name: [[12345,1],1]" and "  Exit code:    3"; the first of
- * each counts. */
+/* Parses "  Process name: [[12345,1],1]" and "  Exit code:    3"; only the
+ * first line of each kind counts. */
 static void parse_exit(struct pstctl_launch *launch, const char *line)
 {
     const char *name = strstr(line, "Process name: [["),
@@ -40,9 +40,9 @@ static void parse_exit(struct pstctl_launch *launch, const char *line)
         launch->exited_code = (int)strtol(code + 11, NULL, 10);
 }
 
-/* Keeps the first cause that a rank reports, since others follow from it.
+/* Keeps the first cause that a rank reports, since later ones follow from it.
  * Collects all causes that the watchdog reports: a rank may wait for a rank
- * that waits itself, and only together they lead to the rank that does not
+ * that waits itself, so only all reports together show which rank does not
  * answer. */
 static void record_cause(struct pstctl_launch *launch, const char *text)
 {
@@ -146,8 +146,8 @@ static enum pst_status report_killed_job(const struct pstctl_launch *launch,
     return status;
 }
 
-/* Returns the status for an exit code of a rank. Several statuses have the same
- * code, so the text of the error says more. */
+/* Returns a status for an exit code of a rank. Several statuses have the same
+ * exit code; the text of the error is more precise. */
 static enum pst_status status_of_exit_code(int code)
 {
     switch (code) {
@@ -170,9 +170,10 @@ static enum pst_status status_of_exit_code(int code)
     }
 }
 
-/* Returns the status of the error that the ranks have named; its row says more
- * than an exit code that several statuses have, above all whether a restart may
- * find later what is missing now. */
+/* Returns the status of the error that the ranks have reported, if it has this
+ * exit code. That is more precise than the exit code, which several statuses
+ * share: it decides whether a restart may succeed, since a missing file may
+ * appear later. */
 static enum pst_status status_of_cause(const struct pstctl_launch *launch,
                                        int code)
 {

@@ -142,7 +142,7 @@ enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
     if (r->now == first.ranks)
         return PST_OK;
     PSTD_DROP(options, place);
-    /* Ranks would read this variable if the option is not given. */
+    /* Unset, since ranks read this variable if the option is not given. */
     (void)unsetenv("PENSTOCK_PLACE"); // NOLINT(concurrency-mt-unsafe)
     (void)snprintf(threads, sizeof(threads), "%u", pst_exec_threads(&first));
     return pstd_config_set(options, PSTD_OPT_TRAIN, "threads", threads, diag);

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_RESTART_H
 #define PENSTOCK_DAEMON_CTL_RUN_RESTART_H
 /*
- * Decides if a job that died is restarted, when, and with how many ranks;
+ * Decides whether a job that died is restarted, when, and with how many ranks;
  * daemon/common/past.h selects the checkpoint. One thread.
  */
 #include "daemon/common/config.h"
@@ -12,7 +12,7 @@ struct pstctl_budget {
     /* maximum number of restarts; 0: the job is never restarted */
     uint64_t limit;
     uint64_t used;
-    uint64_t step; /* the newest checkpoint when the job last ended; 0: none */
+    uint64_t step; /* newest checkpoint when the job last ended; 0: none */
 };
 
 /* Counts a restart of a job that has died. False: the limit is reached. step:
@@ -28,8 +28,9 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step);
 /*
  * Number of ranks of a pipeline. It is that of the first start until two
  * consecutive starts with the same number have ended by the loss of a rank
- * (pstctl_end_is_loss) without a newer checkpoint. Then it is one less, down to
- * `least`. The number of replicas stays, since the results depend on it.
+ * (pstctl_end_is_loss) without a newer checkpoint. Then it decreases by one,
+ * down to `least`. The number of replicas never changes, since the results
+ * depend on it.
  */
 struct pstctl_ranks {
     const struct pstd_config *config; /* as the user gave it; borrowed */
@@ -46,10 +47,10 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
                                   const struct pstd_config *config,
                                   unsigned stages, unsigned ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Decides if a job that has died is restarted with fewer ranks. True: it is,
- * and r->now has their number. lost: the job died by the loss of a rank. step:
- * its newest good checkpoint, 0: none. missing: ranks without a host, 0:
- * unknown. */
+/* Decides whether a job that has died is restarted with fewer ranks. True: it
+ * is, and r->now is the new number of ranks. lost: the job died by the loss of
+ * a rank. step: step of its newest good checkpoint, 0: none. missing: number of
+ * ranks without a host, 0: unknown. */
 bool pstctl_ranks_reduce(struct pstctl_ranks *r, bool lost, uint64_t step,
                          unsigned missing);
 /* Makes the options of a start with r->now ranks. Drops a placement for another

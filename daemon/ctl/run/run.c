@@ -159,8 +159,8 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
     struct pstctl_attempt *a = &job.attempt;
     enum pst_status status = PST_OK;
 
-    /* A job that stays has runs of others, which are checked when they begin.
-     */
+    /* A job with --stay executes runs of other clients, which are checked when
+     * they begin. */
     if (!config->stay)
         status = pstd_check_log_dir(config, diag);
     if (status == PST_OK && config->log_dir != NULL)
@@ -203,16 +203,16 @@ static void become_supervisor(const struct pstd_config *config, int fd)
         (void)dup2(null, i);
     pst_diag_init(&diag);
     status = run_job(config, &fd, &diag);
-    /* Reports the outcome to the parent if that still waits; else
-     * last_exit.json has it. */
+    /* Reports the outcome to the parent process if it still waits. Otherwise
+     * only last_exit.json has the outcome. */
     diag.status = status;
     if (fd >= 0 && write(fd, &diag, sizeof(diag)) < 0)
         _exit(1);
     _exit(pst_status_exit_code(status));
 }
 
-/* Waits until the supervisor reports that the run has begun, or why it has not.
- * If nothing is reported, the supervisor was killed. */
+/* Waits until the supervisor reports that the run has begun, or why it could
+ * not begin. If it ends without a report, it was killed. */
 static enum pst_status await_begin(int fd, struct pst_diag *diag)
 {
     struct pst_diag said;
@@ -257,7 +257,7 @@ static enum pst_status run_detached(const struct pstd_config *config,
                       "the %s has begun; process %d supervises it: `penstock "
                       "watch` shows it, `penstock stop` ends it\n",
                       what, (int)pid);
-    /* The run has begun, even if that cannot be printed. */
+    /* The run continues even if this cannot be printed. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         pstctl_printf(stderr,
                       "penstock: process %d supervises the %s, which has "

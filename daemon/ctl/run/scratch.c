@@ -18,13 +18,13 @@
 #define PREFIX "penstock-"
 #define OWNER  "owner"
 #define BEGIN  "owner.new" /* name of the lock file until it is locked */
-/* Seconds after which a folder without a lock is taken for abandoned. */
+/* Seconds after which a folder without a lock file counts as abandoned. */
 #define HALF_S 600
 
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
-/* Returns "HOST BOOT", an id of this host since it was booted. On a shared file
- * system other hosts may not see the locks of this one. */
+/* Returns "HOST BOOT", which identifies this host since its last boot. Other
+ * hosts may not see the locks of this host on a shared file system. */
 static void name_host(char ret[512])
 {
     const int fd = open(BOOT, O_RDONLY | O_CLOEXEC);
@@ -63,7 +63,7 @@ static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
         return pst_diag_errno(diag, err, "cannot lock %s", s->path.text);
     }
     if (write(fd, host, strlen(host)) < 0)
-        errno = 0; /* an empty lock file counts as one of this host */
+        errno = 0; /* an empty lock file counts as a file of this host */
     s->fd = fd;
     return PST_OK;
 }
@@ -133,7 +133,8 @@ enum pst_status pstctl_scratch_ensure(const char *base,
     *ret_new = !pstctl_scratch_exists(s);
     if (!*ret_new)
         return PST_OK;
-    /* Removes a folder that has lost its lock file, since no sweep would. */
+    /* Removes a folder whose lock file is gone, since pstctl_scratch_sweep
+     * would not remove it. */
     if (has_name(s) && pstctl_scratch_remove(s, &ignored) != PST_OK)
         errno = 0;
     pstctl_scratch_abandon(s);
@@ -155,8 +156,8 @@ enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
     return status;
 }
 
-/* Removes the content of the folder, the lock file last: without it no sweep
- * would remove the folder. */
+/* Removes the content of the folder, and the lock file last: if this is
+ * interrupted, pstctl_scratch_sweep can still remove the folder. */
 static enum pst_status clear_folder(int dir, struct pst_diag *diag)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -222,8 +223,8 @@ static bool is_of_this_host(int fd)
                        strcmp(strchrnul(said, ' '), host + name - 1) == 0)));
 }
 
-/* Removes an old folder without a lock file: its process was killed before it
- * had locked the file, so the folder is empty. */
+/* Removes an old folder without a lock file. Its process was killed before it
+ * had locked the file, so the folder contains at most the file BEGIN. */
 static void remove_half(int base, int dir, const char *name)
 {
     struct stat st;

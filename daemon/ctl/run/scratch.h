@@ -4,9 +4,9 @@
 /*
  * Temporary folder of a job: BASE/penstock-XXXXXX, owned by this user and
  * closed to others, with a file `owner` that the job's processes have locked.
- * When those processes have ended, the next job that starts removes the folder,
- * whose lock is free then, and nothing else. Others may write in BASE: the
- * folder is identified by its inode and owner, not by its name. One thread.
+ * When those processes have ended, the lock is free, and the next job that
+ * starts removes the folder. Others may write in BASE, so the folder is
+ * identified by its inode and owner, not by its name. One thread.
  */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -26,9 +26,9 @@ struct pstctl_scratch {
 
 /* Returns the folder for temporary files: TMPDIR, else /tmp. */
 const char *pstctl_scratch_base(void);
-/* Creates a folder, under a new name, if there is none, or if it or its lock
- * was removed. *ret_new: a folder was created. After a failure there is none.
- */
+/* Creates a folder under a new name if there is none, or if the folder or its
+ * lock file was removed. *ret_new: a folder was created. After a failure there
+ * is no folder. */
 enum pst_status pstctl_scratch_ensure(const char *base,
                                       struct pstctl_scratch *s, bool *ret_new,
                                       struct pst_diag *diag) PST_MUST_CHECK;

@@ -28,8 +28,9 @@ static bool exists(const char *socket, const char *end)
     return ret;
 }
 
-/* Refuses a --socket beside which others have files with the names of the
- * job's own. A killed job leaves its lock beside such files. */
+/* Refuses a --socket if a file beside it has the name of one of the job's own
+ * files. Such a file is accepted if there is a lock file, too: then a killed
+ * job has left both. */
 static enum pst_status check_beside(const char *socket, struct pst_diag *diag)
 {
     static const char *const ends[] = {PSTD_SOCKET_OUTPUT, PSTD_SOCKET_RESULT,
@@ -83,8 +84,8 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
 }
 
 #define SHM "/dev/shm"
-/* Bytes of the files by which PMIx, in Open MPI 4.1, shares what ranks need to
- * know of each other. */
+/* Size of the files through which PMIx (Open MPI 4.1) shares data about the
+ * ranks between processes. */
 #define MPI_FILE ((rlim_t)4 << 20)
 
 static enum pst_status name_journal(struct pstctl_setup *s,
@@ -97,8 +98,8 @@ static enum pst_status name_journal(struct pstctl_setup *s,
 
 /* Creates the temporary folder if there is none, or if it was removed, for
  * example by a program that cleans /tmp. A new folder also changes the path of
- * the journal. A folder of the old name that another user has made meanwhile is
- * not used. */
+ * the journal. A folder that another user has created under the old name is not
+ * used. */
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;
@@ -152,14 +153,15 @@ static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
 #define OF_PLAN  "the plan"
 #define OF_MODEL "the model"
 
-/* True if ranks may be started again, so that inputs are compared. */
+/* True if the ranks may be started again, so that inputs are compared with
+ * those of the first start. */
 static bool may_restart(const struct pstd_config *config)
 {
     return config->max_restarts > 0 || pstd_stays(config);
 }
 
-/* Checks that the plan that the ranks read is that of the first start. One that
- * cannot be read is left to them. */
+/* Checks that the plan that the ranks will read is that of the first start. If
+ * the plan cannot be read, the ranks report that. */
 static enum pst_status check_plan(struct pstctl_setup *s, struct pst_diag *diag)
 {
     struct pst_plan *plan = NULL;
@@ -192,8 +194,9 @@ static enum pst_status add_digest(struct pst_plan *plan, unsigned i,
     return status;
 }
 
-/* Checks the start values. The digest of the model file does not tell of
- * --weights and --swap; those of the plan's own files depend on the cut. */
+/* Checks that the start values are those of the first start. Other digests do
+ * not show that: the digest of the model file does not depend on --weights and
+ * --swap, and digests of the plan's files depend on the cut. */
 static enum pst_status check_values(struct pstctl_setup *s,
                                     const struct pstd_config *config,
                                     struct pst_plan *plan,
@@ -220,8 +223,9 @@ static enum pst_status check_values(struct pstctl_setup *s,
     return status;
 }
 
-/* Checks the data of the job's run. Those of a job that stays are its runs',
- * one after the other (daemon/loop/stay.c). */
+/* Checks that the data of the job's run are those of the first start. A job
+ * that stays has several runs in succession, which check their own data
+ * (daemon/loop/stay.c). */
 static enum pst_status check_data(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -336,9 +340,9 @@ bool pstctl_setup_is_mpi(const struct pstd_config *config)
                                      : !config->reference;
 }
 
-/* Refuses a limit of file sizes (a fault for `penstock doctor`, too) that is
- * below what mpirun needs: its ranks would wait for each other until the
- * watchdog ends them. */
+/* Refuses a limit of file sizes that is below what mpirun needs; `penstock
+ * doctor` reports it, too. The ranks would otherwise wait for each other until
+ * the watchdog ends them. */
 static enum pst_status check_file_limit(struct pst_diag *diag)
 {
     struct rlimit now;

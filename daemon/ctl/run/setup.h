@@ -10,11 +10,11 @@
 struct pstctl_setup {
     const char *plan;           /* path of the plan that ranks load */
     unsigned stages;            /* stages of the plan */
-    struct pstctl_scratch temp; /* plan made from a .pt2, journal, mpirun's
-                                   files */
+    struct pstctl_scratch temp; /* holds the plan made from a .pt2, the journal,
+                                 * and mpirun's files */
     struct pstctl_scratch shm;  /* folder for memory that ranks share */
     struct pst_str made;        /* path of the plan in temp; "": none */
-    struct pstd_inputs inputs;  /* digests at the first start */
+    struct pstd_inputs inputs;  /* digests of the inputs at the first start */
     struct pst_str session;     /* mpirun's session folder */
     struct pst_str journal;     /* path of the journal of events */
     struct pst_str job, socket;
@@ -29,16 +29,16 @@ struct pstctl_setup {
 enum pst_status pstctl_setup_name(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Finds the plan. A .pt2 is split into a temporary folder of the run; so is the
- * plan of one stage that --reference runs. */
+/* Finds the plan. A .pt2 is split into a plan in a temporary folder of the job.
+ * For --reference, a plan of one stage is made there. */
 enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Call before another start: creates the temporary folder again, with the run's
+/* Call before each restart: creates the temporary folder again, with the run's
  * plan, if a program that cleans /tmp has removed it. PST_ERR_MISMATCH: an
- * input of the job was replaced: the plan, the model file or start values that
- * it is made from, or data. */
+ * input of the job has changed: the plan, the model file or start values that
+ * it is made from, or the data. */
 enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag) PST_MUST_CHECK;
@@ -52,7 +52,7 @@ enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes the folders; leave: leaves them to the ranks that use them. */
+/* Removes the folders. leave: keeps them, since ranks still use them. */
 void pstctl_setup_fini(struct pstctl_setup *s, bool leave);
 
 #endif

@@ -32,8 +32,8 @@ static bool is_temporary(const struct pstctl_supervisor *s,
            pstd_past_may_retry(status, error);
 }
 
-/* True if the ranks of this start died, or it failed for a reason that may be
- * temporary. */
+/* True if the ranks of this start died, or the start failed for a reason that
+ * may be temporary. */
 static bool may_be_repeated(const struct pstctl_supervisor *s,
                             const struct pstctl_fate *fate,
                             enum pst_status status, enum pst_error error)
@@ -48,9 +48,9 @@ static bool may_restart(const struct pstctl_supervisor *s,
     return fate->asked == PST_E_NONE && may_be_repeated(s, fate, status, error);
 }
 
-/* True if the ranks have died before they could save what the job has done. A
- * job that stays has something to save while it has a run; the user who asks
- * twice does not want it. */
+/* True if the ranks have died before they could save the progress of the job. A
+ * job with --stay has unsaved progress only while it has a run. After a second
+ * request to stop, false: the user does not want to save. */
 static bool is_unsaved(const struct pstctl_supervisor *s,
                        const struct pstctl_fate *fate)
 {
@@ -60,9 +60,10 @@ static bool is_unsaved(const struct pstctl_supervisor *s,
 }
 
 /* Describes the end of a job that was asked to end and died before it had saved
- * its last step. Its exit code is that of a job that was asked to end, since it
- * is not started again; the error says that steps are lost, unless the user has
- * asked twice. checkpoint: step of its newest good checkpoint; 0: none. */
+ * its last step. The exit code is that of a job that was asked to end, since
+ * the job is not restarted. The error says that steps are lost, unless the user
+ * has asked twice. checkpoint: step of the job's newest good checkpoint; 0:
+ * none. */
 static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                                    const struct pstctl_fate *fate,
                                    uint64_t checkpoint, struct pst_diag *diag)
@@ -83,7 +84,7 @@ static enum pst_status end_stopped(const struct pstctl_supervisor *s,
         PST_DIAG_TEXT - 128, was.text, from);
 }
 
-/* Decides if a job that died is restarted, when, and with how many ranks. */
+/* Decides whether, when, and with how many ranks a dead job is restarted. */
 static void decide_restart(struct pstctl_supervisor *s,
                            const struct pstctl_fate *fate,
                            const struct pst_diag *why, struct pstctl_end *ret)
@@ -101,7 +102,7 @@ static void decide_restart(struct pstctl_supervisor *s,
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
         ret->again = pstctl_budget_use(&s->budget, at, &ret->delay_s);
-    /* Limits the delay, since clients wait for the restart. */
+    /* A job that stays has a short delay: clients wait for the restart. */
     if (pstd_stays(s->config))
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
     /* fate->launch is NULL if the start failed before ranks were launched. */
@@ -112,10 +113,10 @@ static void decide_restart(struct pstctl_supervisor *s,
         ret->paused = fate->unsaved->paused;
 }
 
-/* Lists the changes that a restart, or a later --resume, undoes. Without
- * --checkpoint no run can be resumed, so nothing is listed. Nor for a job that
- * stays, if no run is in progress: it does not know whether the last run had
- * checkpoints. */
+/* Lists the changes that a restart, or a later --resume, undoes. Lists nothing
+ * without --checkpoint, since no run can be resumed then. Lists nothing for a
+ * job that stays without a run in progress, since it is not known whether its
+ * last run had checkpoints. */
 static void list_undone(const struct pstctl_supervisor *s,
                         const struct pstctl_fate *fate, struct pstctl_end *ret)
 {
@@ -130,8 +131,8 @@ static void list_undone(const struct pstctl_supervisor *s,
                                        stays ? fate->saved : ret->checkpoint));
 }
 
-/* Determines how a start ended, and if the job is restarted. If the job was
- * asked to end, it counts as stopped. */
+/* Determines how a start ended, and whether the job is restarted. A job that
+ * was asked to end counts as stopped. */
 static enum pst_status conclude_start(struct pstctl_supervisor *s,
                                       const struct pstctl_fate *fate,
                                       enum pst_status status,
@@ -147,12 +148,13 @@ static enum pst_status conclude_start(struct pstctl_supervisor *s,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
     s->served += fate->begun_s >= LONG_S;
     if (pstd_stays(s->config))
-        /* newest checkpoint of all runs of the job */
+        /* step of the newest checkpoint of all runs of the job */
         ret->checkpoint = fate->saved;
     else if (pstd_past_find_step(&s->past, s->config, &ret->checkpoint,
                                  &ignored) != PST_OK)
         ret->checkpoint = s->budget.step;
-    /* Ranks may die before they report a step that they have saved. */
+    /* Ranks may die after they have saved a step and before they have reported
+     * it. */
     if (!pstd_stays(s->config))
         ret->step = PST_MAX(ret->step, ret->checkpoint);
     s->past.step = PST_MAX(s->past.step, PST_MAX(ret->checkpoint, fate->saved));
@@ -232,7 +234,7 @@ static enum pst_status report_gave_up(const struct pstctl_supervisor *s,
                          was.text, s->budget.used, s->budget.step);
 }
 
-/* Makes the options of the next start. *ret is not initialised before. */
+/* Makes the options of the next start. *ret is initialised here. */
 static enum pst_status next_options(const struct pstctl_supervisor *s,
                                     struct pstd_config *ret,
                                     struct pst_diag *diag)
@@ -306,7 +308,7 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
             return report_gave_up(s, diag);
         print_restart(s, &end);
         starter->clear(starter->ctx);
-        /* A start may fail before it has a state of its own. */
+        /* Reset, since a start may fail before it sets its own state. */
         fate = (struct pstctl_fate){.step = fate.step, .unsaved = fate.unsaved};
         status = restart_job(s, &end, &fate, diag);
     }

@@ -17,7 +17,7 @@ struct pstctl_fate {
     bool died; /* the ranks ended without reporting a result */
     /* how the job was asked to stop; PST_E_NONE: it was not */
     enum pst_error asked;
-    bool forced;    /* it was asked twice, so the ranks were killed */
+    bool forced;    /* the job was asked twice, so the ranks were killed */
     bool begun;     /* options and files were accepted */
     bool no_hosts;  /* the ranks were not started: hosts were missing */
     unsigned slots; /* with no_hosts: number of ranks that have a host */
@@ -26,20 +26,20 @@ struct pstctl_fate {
     uint64_t step;  /* newest finished step that was reported */
     uint64_t saved; /* step of the newest checkpoint seen; 0: none */
     double begun_s; /* seconds from `begun` to the end */
-    /* State that no checkpoint contains, of all starts so far; borrowed; NULL:
-     * none. */
+    /* State of the job over all starts that no checkpoint contains; borrowed;
+     * NULL: none. */
     const struct pstctl_unsaved *unsaved;
     const struct pstctl_launch *launch; /* borrowed until `clear` */
     const char *placement; /* borrowed until `clear`; NULL: unknown */
 };
 
 struct pstctl_starter {
-    /* Starts so many ranks of each pipeline with these options and waits for
+    /* Starts `ranks` ranks of each pipeline with these options, and waits for
      * their end; returns the status of the run. */
     enum pst_status (*run)(void *ctx, const struct pstd_config *options,
                            unsigned ranks, struct pstctl_fate *ret,
                            struct pst_diag *diag);
-    /* Kills the remaining processes of that start, and clears its state. */
+    /* Kills the remaining processes of the last start, and clears its state. */
     void (*clear)(void *ctx);
     /* Waits; PST_ERR_CANCELLED, PST_ERR_TERMINATED: the job was stopped. */
     enum pst_status (*wait)(void *ctx, unsigned seconds, struct pst_diag *diag);

@@ -6,8 +6,8 @@
 
 #include "daemon/ctl/job/wait.h"
 
-/* For each event that reports a change of the model or of options: the verb for
- * `changes`, and the field that names what was changed. */
+/* For each event that reports a change of the model or of options: the verb in
+ * the text `changes`, and the field that names the changed object. */
 static const struct {
     const char *event, *did, *field;
 } rows[] = {
@@ -34,9 +34,9 @@ static void clear_state(struct pstctl_unsaved *u)
     *u = (struct pstctl_unsaved){.started = u->started, .step = u->step};
 }
 
-/* Records that a pause, or its end, was accepted: it takes effect at the end of
- * a step, and the job may die before that. Each accepted `train` begins another
- * run of a job that stays. */
+/* Handles an accepted request. A pause, or its end, is recorded when it is
+ * accepted: it takes effect at the end of a step, and the job may die before
+ * that. Each accepted `train` begins another run of a job that stays. */
 static void track_request(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *command = pstctl_text(event, "command");
@@ -53,9 +53,9 @@ static void track_request(struct pstctl_unsaved *u, const pstctl_event *event)
         u->paused = strcmp(command, "pause") == 0;
 }
 
-/* Few steps have an event of their own if --log-every is large, so the newest
- * one may be known from its checkpoint only. Saves are reported after later
- * steps. */
+/* Updates the newest finished step. If --log-every is large, few steps have an
+ * event `step`, so other events with a finished step count, too. The maximum is
+ * kept, since a save may be reported after later steps. */
 static void track_step(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     static const char *const finished[] = {
@@ -72,11 +72,11 @@ static void track_step(struct pstctl_unsaved *u, const pstctl_event *event)
             u->step = PST_MAX(u->step, step);
 }
 
-/* A change waits for the save in progress, so each save that ends after the
- * change contains it. A restart that fails before the run has begun again does
- * not end the run: the job may be restarted once more. A run that has ended
- * keeps the changes that it has not saved until another one begins: a resume
- * would not have them. */
+/* A change is made only after the save in progress has ended, so each save that
+ * ends after the change contains it. A restart that fails before the run has
+ * begun again does not end the run: the job may be restarted once more. When a
+ * run ends, its unsaved changes are kept until another run begins, since a
+ * resume would lack them. */
 void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;
@@ -92,7 +92,7 @@ void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
         u->again = u->started;
         u->started = true;
     }
-    /* The train_end of this start tells whether the run is repeated. */
+    /* From here on, a train_end itself says whether the run is repeated. */
     if (strcmp(name, "run_again") == 0)
         u->again = false;
     if (strcmp(name, "train_end") == 0 && !u->again &&
@@ -120,7 +120,8 @@ const char *pstctl_unsaved_lost(const struct pstctl_unsaved *u, uint64_t step)
     const size_t len = strlen(u->changes);
     unsigned k = 0;
 
-    /* A checkpoint of the step of a change may be older than the change. */
+    /* A checkpoint of the step after which a change was made may be older than
+     * the change. */
     while (k < u->n && u->at[k].step < step)
         k++;
     if (k == u->n && u->n < PSTCTL_UNSAVED)

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 #define PENSTOCK_DAEMON_CTL_RUN_UNSAVED_H
 /*
- * State of a job, derived from its events: its newest step, and what besides
- * steps it would lose if it died, or has lost when its run ended, which is a
- * pause, and changes of the model that no checkpoint contains. One thread.
+ * State of a job, derived from its events: its newest step, and state that is
+ * in no checkpoint and would be lost with the job, or was lost at the end of
+ * its run: a pause, and changes of the model. One thread.
  */
 #include "daemon/ctl/job/conn.h"
 
@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Changes with a step of their own; all later ones have that of the last. */
+/* Maximum number of changes whose steps are recorded; later changes count as
+ * made after the step of the last recorded one. */
 #define PSTCTL_UNSAVED 16
 
 struct pstctl_unsaved {
@@ -23,8 +24,8 @@ struct pstctl_unsaved {
     /* The ranks were restarted, and the run has not begun again since. */
     bool again;
     char changes[256]; /* "froze blocks.*, set scale", truncated */
-    /* Each change is made after a step; its text begins at `begin` in
-     * `changes`. */
+    /* For each change, the step after which it was made, and the index of its
+     * text in `changes`. */
     struct {
         uint64_t step;
         size_t begin;
@@ -33,8 +34,8 @@ struct pstctl_unsaved {
 };
 
 void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event);
-/* Returns the changes that a checkpoint of that step lacks. It may have been
- * saved by ranks that died before they reported it. */
+/* Returns the changes that the checkpoint of `step` lacks. That checkpoint may
+ * have been saved by ranks that died before they reported it. */
 const char *pstctl_unsaved_lost(const struct pstctl_unsaved *u, uint64_t step);
 
 #endif

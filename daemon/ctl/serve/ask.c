@@ -22,12 +22,12 @@ struct ask_job {
     uint64_t samples; /* samples of the inputs, summed over all requests */
     uint64_t most;    /* maximum samples of a request */
     uint64_t step;    /* step of the checkpoint that gave the last answer */
-    /* the inputs are inconsistent, and are sent unchanged: the job reports the
-     * error */
+    /* the inputs are inconsistent: they are sent unchanged, and the job reports
+     * the error */
     bool whole;
 };
 
-/* Reports that the ranks have ended; they may answer after a restart. */
+/* Reports that the ranks have ended; after a restart they may answer. */
 static enum pst_status report_lost(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SERVE_LOST,

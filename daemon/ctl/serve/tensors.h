@@ -31,13 +31,13 @@ enum pst_status pstctl_tensors_add(struct pstctl_tensors *t, const char *name,
 enum pst_status pstctl_tensors_read(const char *path, const pstctl_signature *s,
                                     struct pstctl_tensors *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Writes JSON to FILE.json, safetensors to any other file; NULL: prints JSON on
- * standard output. */
+/* Writes JSON to FILE.json, and safetensors to a file with another name; NULL:
+ * prints JSON on standard output. */
 enum pst_status pstctl_tensors_write(const char *path,
                                      const struct pstctl_tensors *t,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Formats that are text (text.c). */
+/* Readers and writers of text formats (text.c). */
 enum pst_status pstctl_tensors_read_json(const char *path,
                                          const pstctl_signature *s,
                                          struct pstctl_tensors *ret,

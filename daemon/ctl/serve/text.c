@@ -15,7 +15,7 @@
 #include "stages/base/untrusted/json_file.h"
 
 #define MAX_BYTES (64u << 20) /* maximum bytes of a text file */
-/* Excel writes it before the first line of CSV. */
+/* Byte-order mark, which Excel writes before the first line of CSV. */
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 /* --- numbers -------------------------------------------------------------- */
@@ -104,7 +104,7 @@ static bool find_sizes(const json_t *value, struct pst_meta *meta)
     return true;
 }
 
-/* Numbers that JSON cannot write, as torch.export writes them. */
+/* Numbers that JSON cannot represent, as torch.export writes them. */
 static const struct {
     const char *name;
     double value;

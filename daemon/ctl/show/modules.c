@@ -106,7 +106,8 @@ static const char *class_of(const struct pst_module_site *site)
     return dot != NULL ? dot + 1 : type;
 }
 
-/* Returns the path relative to another, or unchanged if it is not below it. */
+/* Returns the path relative to `outer`, or unchanged if it is not below
+ * `outer`. */
 static const char *short_path(const char *path, const char *outer)
 {
     const size_t n = strlen(outer);

@@ -9,7 +9,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/show/tree.h"
 
-/* Lists the modules that nodes belong to, once each, in execution order. */
+/* Collects the modules that nodes belong to, once each, in execution order. */
 static enum pst_status list_modules(const struct pst_plan *plan,
                                     struct pst_map *modules,
                                     struct pst_diag *diag)

@@ -12,7 +12,7 @@ struct pstctl_tree {
     struct pst_tree *tree;
 };
 
-/* Opens PLAN, or MODEL.pt2 with the options of pstd_model_open applied. */
+/* Opens PLAN, or MODEL.pt2 with the options that pstd_model_open applies. */
 enum pst_status pstctl_tree_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_tree *ret,

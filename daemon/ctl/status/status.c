@@ -17,8 +17,8 @@
 
 #define MAX_END ((size_t)1 << 20) /* maximum bytes of a supervisor's record */
 
-/* True if a step of the run has been reported: until then, as after a restart
- * in a pause, its numbers are not known. */
+/* True if a step of the run has been reported. Before that, for instance after
+ * a restart in a pause, the numbers of the newest step are not known. */
 static bool has_numbers(const Pst__Control__Status *s)
 {
     return s->step_seconds > 0;
@@ -123,8 +123,8 @@ static void print_status(const struct pstctl_conn *conn,
     pst_str_fini(&text);
 }
 
-/* Reads the record that a supervisor has written; NULL, with a text in diag:
- * there is none. */
+/* Reads the record that a supervisor has written. NULL: there is none, and diag
+ * says why. */
 static json_t *read_end(const char *path, struct pst_diag *diag)
 {
     struct pst_diag ignored;

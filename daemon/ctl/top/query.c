@@ -14,11 +14,11 @@
 #define WAIT_MS 300 /* time limit for one reply */
 /* maximum number of events requested from rank 0, which keeps as many */
 #define MANY 1024
-/* events requested from other ranks, to find their newest step */
+/* number of events requested from other ranks, to find their newest step */
 #define FEW 64
 
 struct mark {
-    uint64_t time_us, step; /* a step, and the time of its event; 0: none yet */
+    uint64_t time_us, step; /* step of an event, and its time; 0: none yet */
 };
 
 struct pstctl_ask {
@@ -29,7 +29,8 @@ struct pstctl_ask {
     uint64_t seen[PSTCTL_TOP_RANKS]; /* number of each rank's last event read */
     uint64_t newest;                 /* number of rank 0's newest event */
     char path[PSTD_SOCKET_PATH + 1]; /* path of rank 0's socket */
-    /* The steps of rank 0 between which the step time is measured. */
+    /* First and last step of rank 0 between which the mean step time is
+     * measured. */
     struct mark first, last;
 };
 
@@ -56,8 +57,8 @@ void pstctl_ask_free(struct pstctl_ask *ask)
     pst_free(ask);
 }
 
-/* Returns the reply to a request. NULL: there is none in time; the connection
- * is then closed, and made again at the next update. */
+/* Returns the reply to a request. NULL: there was none in time; the connection
+ * is then closed, and opened again at the next update. */
 static pstd_frame *call_rank(struct pstctl_conn *conn, pstctl_request *request,
                              Pst__Control__Reply__BodyCase wanted)
 {
@@ -211,8 +212,8 @@ static void track_step_time(struct pstctl_ask *ask, const pstctl_event *event)
     ask->last = now;
 }
 
-/* Takes an evaluation of a named set; those of more sets than a run can have
- * are left out. */
+/* Takes an evaluation of a named set. Evaluations are dropped if they name more
+ * sets than a run can have. */
 static void take_set(struct pstctl_top_view *v, const pstctl_event *event)
 {
     const char *name = pstctl_text(event, "set");

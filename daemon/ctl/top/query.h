@@ -11,9 +11,9 @@ struct pstctl_ask;
 enum pst_status pstctl_ask_new(const struct pstd_config *config,
                                struct pstctl_ask **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Updates the view from status and events of the ranks since the last call;
- * waits at most 0.3 s for each reply. If the job has ended, looks for it again.
- */
+/* Updates the view from the status of the ranks and from events since the last
+ * call; waits at most 0.3 s for each reply. If the job has ended, looks for it
+ * again. */
 void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *view);
 void pstctl_ask_free(struct pstctl_ask *ask);
 

@@ -55,7 +55,7 @@ static struct pstctl_top_screen query_screen(bool live)
 
     return (struct pstctl_top_screen){
         .columns = known ? size.ws_col : get_number("COLUMNS", 80),
-        /* The cursor stays after the last line. */
+        /* one row less: the cursor stays below the last line */
         .rows = known ? size.ws_row - 1u : get_number("LINES", 40),
         .utf8 = is_utf8(),
     };

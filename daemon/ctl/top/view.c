@@ -10,8 +10,8 @@
 #define MIB        1048576.0
 #define MAX_CURVE  8 /* maximum rows of the curve */
 #define MIN_EVENTS 3
-/* Minimum spaces between parts of a line that are shown whole or not at all:
- * between items of a list, and between cells of a table. */
+/* Minimum number of spaces between parts of a line that are shown whole or not
+ * at all: between items of a list, and between cells of a table. */
 #define ITEMS 2
 #define CELLS 1
 
@@ -51,8 +51,9 @@ struct page {
     unsigned rows; /* rows printed so far */
 };
 
-/* Prints as much of the line as fits, unless the page is full, and frees it.
- * apart: spaces between parts that are dropped as a whole; 0: cuts anywhere. */
+/* Prints as much of the line as fits (nothing if the page is full), and frees
+ * the line. apart: minimum spaces between parts that are shown whole or not at
+ * all; 0: the line may be cut anywhere. */
 static void put_parts(struct page *p, enum pstctl_top_colour colour,
                       size_t apart, struct pst_str *line)
 {

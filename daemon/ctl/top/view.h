@@ -28,7 +28,7 @@ struct pstctl_top_event {
 
 struct pstctl_top_view {
     bool answers;  /* the job answers */
-    char why[256]; /* reason why it does not answer */
+    char why[256]; /* reason why the job does not answer */
     /* numbers of requests to a served model */
     uint64_t answered, refused, waiting;
     double answer_s;
