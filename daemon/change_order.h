@@ -18,8 +18,8 @@ enum pstd_change_kind {
     PSTD_CHANGE_OPTIONS,  /* changes options: lines "NAME=VALUE\n" in `value` */
 };
 
-/* A change, decoded. Texts are borrowed: from the caller that writes it, or
- * from the bytes that it was read from. */
+/* A decoded change. Its texts are borrowed: from the caller that encodes the
+ * change, or from the encoded bytes. */
 struct pstd_change_order {
     enum pstd_change_kind kind;
     const char *name; /* FQN of the module or tensors, or a pattern */

@@ -23,9 +23,8 @@ struct pstd_port {
     char *name;
     unsigned index;       /* index among the plan's inputs or outputs */
     struct pst_meta meta; /* meta of one microbatch, contiguous */
-    /* Dimension along which samples are concatenated. -1: an input without
-     * samples, which each request has as a whole; an output without dimensions,
-     * which is one sample. */
+    /* Dimension along which samples are concatenated. -1: there is none; each
+     * request has the whole input, or the output is one sample. */
     int dim;
     int64_t each;        /* size of one sample along dim */
     bool optional;       /* no answered output depends on this input */
@@ -118,10 +117,10 @@ void pstd_intake_count_step(struct pstd_intake *in);
  * PST_ERR_BUSY. */
 void pstd_intake_shut(struct pstd_intake *in, bool at_once);
 
-/* Places a request of so many samples in a step, without dividing it between
- * microbatches if they are `apart`. *at: end of the previous request. The
- * request begins at *ret_begin, at or after *at; sets *at to its end. False: it
- * does not fit into the step. */
+/* Places a request of so many samples in a step, at the beginning of a
+ * microbatch if s->separate. *at: end of the previous request. The request
+ * begins at *ret_begin, at or after *at; sets *at to its end. False: it does
+ * not fit into the step. */
 bool pstd_signature_place(const struct pstd_signature *s, int64_t samples,
                           int64_t *at, int64_t *ret_begin);
 /* Returns the bytes of so many samples, or the size of an input without

@@ -13,7 +13,7 @@
 
 struct pstd_intake;
 
-/* Control words. A step unites those of all ranks, so that all ranks get the
+/* Control words. A step combines those of all ranks, so that all ranks get the
  * same. The loop of a rank other than 0 sets only the first two. */
 #define PSTD_CTL_STOP       1u
 #define PSTD_CTL_STOP_NOW   2u /* stop without saving a checkpoint */

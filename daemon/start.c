@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Starts OpenBLAS without threads, in both programs. Its constructor would
- * start one per core, each with memory for operands, and waits forever if the
- * limit of the address space (ulimit -v) does not leave that: even `penstock
- * help` hung. The programs compute on threads of their own, and end those of
- * OpenBLAS later (stages/ops/matmul/blas.c).
+ * start one per core, each with memory for operands, and would wait forever,
+ * even in `penstock help`, if the limit of the address space (ulimit -v) does
+ * not leave enough memory. The programs compute on threads of their own, and
+ * end those of OpenBLAS later (stages/ops/matmul/blas.c).
  *
  * Only code that runs before the constructors of libraries is early enough.
- * What it adds to the environment is dropped by libc, so one entry that no
- * constructor reads is replaced until our own constructors run.
+ * Variables that it adds to the environment are dropped by libc, so it replaces
+ * one that no constructor reads, until our own constructors run.
  */
 #include <stddef.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "stages/base/macros.h"
 
 static char threads[] = "OPENBLAS_NUM_THREADS=1";
-static char **entry; /* the replaced one, and its text; NULL: none */
+static char **entry; /* the variable's position and text; NULL: none */
 static char *replaced;
 
 static void replace_entry(int argc, char **argv, char **environment)

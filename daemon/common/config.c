@@ -159,8 +159,8 @@ static enum pst_status store_text(struct pstd_config *config,
         return store_points(config, row, who, text, diag);
     if (row->type == PSTD_SETS)
         return pstd_sets_join(who, *at, text, &config->arena, at, diag);
-    /* A variable or a copied config may set the option again to the text that
-     * it has: then the rules or paths are not doubled. */
+    /* A variable or a copied config may set the option again to its current
+     * text; the rules or paths are then not appended a second time. */
     if ((row->type == PSTD_RULES || row->type == PSTD_PATHS) && *at != NULL &&
         strcmp(*at, text) != 0)
         copy = pst_arena_printf(&config->arena, "%s%c%s", *at,
@@ -536,7 +536,7 @@ static bool is_utf8(const char *value)
     return same;
 }
 
-/* True for an option that a resume cannot change either. */
+/* True for an option that not even a resume of the run can change. */
 static bool is_for_all_resumes(const char *name)
 {
     static const char *const names[] = {"optimizer", "seed", "state-dtype"};

@@ -107,8 +107,8 @@ struct pstd_grid {
 /* Whether to resume from a checkpoint, and from which one. */
 struct pstd_from {
     bool on;
-    /* --resume=auto: only if there is a checkpoint; `on` is true until that is
-     * checked */
+    /* --resume=auto: resumes only if there is a checkpoint; `on` is true until
+     * that is checked */
     bool if_any;
     uint64_t step; /* step of the checkpoint; 0: the newest good one */
 };
@@ -184,7 +184,7 @@ struct pstd_config {
     /* Options of a run. */
     uint64_t steps;
     double epochs; /* NaN: not given */
-    /* `steps` follows from --epochs; not an option itself */
+    /* true if `steps` was computed from --epochs; no option sets this member */
     bool steps_counted;
     const char *checkpoint, *checkpoint_fallback;
     double checkpoint_cost;
@@ -265,16 +265,16 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
  * PENSTOCK_LR_MIN is --lr-min. */
 enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Function that gets a PENSTOCK_... variable of the environment that nothing
- * reads, and the name that may have been intended, or NULL. */
+/* Function called for an environment variable PENSTOCK_... that nothing reads.
+ * near: the name that may have been intended, or NULL. */
 typedef void (*pstd_unread_fn)(void *ctx, const char *variable,
                                const char *near);
 /* Calls fn for each variable PENSTOCK_... that nothing reads. */
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
 /* Parses arguments; argv[0] is skipped. Accepts "--name value", "--name=value"
- * and "-n value"; "--" ends the options. Before it, "@FILE" reads options from
- * a file; those of the other arguments come after it, so they win. Unknown
- * option: PST_ERR_USAGE that names the nearest one. */
+ * and "-n value"; "--" ends the options. "@FILE" before "--" reads options from
+ * a file; options among the arguments override them. PST_ERR_USAGE: unknown
+ * option; the error names the nearest one. */
 enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag) PST_MUST_CHECK;
@@ -287,7 +287,7 @@ enum pst_status pstd_config_read_text(struct pstd_config *config,
                                       uint64_t groups, const char *path,
                                       char *text, size_t size,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets one option by its name without dashes, as Train requests have it. */
+/* Sets one option. name: without dashes, as in Train requests. */
 enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
@@ -321,8 +321,7 @@ unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
-/* Function that gets an option, and the heading that stands before it, or NULL.
- */
+/* Function called for an option. title: the heading before it, or NULL. */
 typedef void (*pstd_option_fn)(void *ctx, const struct pstd_option *row,
                                const char *title);
 /* Calls visit for each option of the groups, in the order of --help. If there
@@ -353,8 +352,8 @@ void *pstd_config_member(const struct pstd_config *config,
  * contain ':' itself: the shortest one that is a file counts, or if none is,
  * all until the first ':'. */
 size_t pstd_path_length(const char *paths);
-/* Formats the value of one row so that pstd_config_set can read it; paths
- * become absolute. False if it has no value or is a list. */
+/* Formats the value of one row as text for pstd_config_set; paths become
+ * absolute. False: the row has no value or is a list. */
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out);
 /* Help text of an option for one command. A member that is NULL keeps the text
@@ -386,9 +385,9 @@ void pstd_config_given_text(const struct pstd_config *config, uint64_t groups,
 bool pstd_config_next_given(char **at, const char **ret_name,
                             const char **ret_value);
 struct pst_facts; /* stages/run/facts.h */
-/* Adds the options of these groups, by which ranks are compared. A file may
- * have another name on each host, so only its presence is compared; its content
- * is compared where it is read. */
+/* Adds the options of these groups to `facts`, which ranks compare with each
+ * other. Of a path only its presence is added: a file may have another name on
+ * each host, and its content is compared where it is read. */
 void pstd_config_facts(const struct pstd_config *config, uint64_t groups,
                        struct pst_facts *facts);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and

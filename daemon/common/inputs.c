@@ -50,8 +50,8 @@ enum pst_status pstd_hash_data(const struct pst_file *file, uint64_t *ret)
     return status;
 }
 
-/* Adds an open file: its size to *bytes, its digest to *digest. only: it is the
- * only file of the data, whose digest is the result. */
+/* Adds an open file: its size to *bytes, its digest to *digest. only: the data
+ * consist of this file alone, and *digest becomes the file's digest. */
 static enum pst_status add_open_file(const struct pst_file *file, bool only,
                                      uint64_t *bytes, uint64_t *digest)
 {
@@ -76,7 +76,7 @@ static enum pst_status add_file(const char *path, bool only, uint64_t *bytes,
     return status;
 }
 
-/* Adds the shards of an index of tensors. */
+/* Adds the size and digest of each shard that a tensor index file lists. */
 static enum pst_status add_shards(const char *path, uint64_t *bytes,
                                   uint64_t *digest)
 {

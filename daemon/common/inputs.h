@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_COMMON_INPUTS_H
 /*
  * Files that a job reads, identified by digests: its results depend on them, so
- * ranks compare them, checkpoints record them, and a job is not started again
- * with others. One thread.
+ * ranks compare them, checkpoints record them, and a job is not restarted if
+ * they have changed. One thread.
  */
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
@@ -28,19 +28,19 @@ struct pstd_input {
 };
 struct pstd_inputs PST_VEC(struct pstd_input);
 
-/* Compares the input's digest with the recorded one; records the first. what:
- * identifies the input, in messages, too; path: where it is.
- * PST_E_PLAN_REPLACED: they differ. */
+/* Compares the input's digest with the one recorded for `what`; the first call
+ * for `what` records it. what: identifies the input, also in messages; path:
+ * path of the input. PST_E_PLAN_REPLACED: the digests differ. */
 enum pst_status pstd_inputs_check(struct pstd_inputs *inputs, const char *what,
                                   const char *path, const char *digest,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* The same for data files. Unreadable ones are left to the ranks, which report
- * them. */
+/* Does the same for data files. Ignores files that cannot be read: the ranks
+ * report them. */
 enum pst_status pstd_inputs_check_data(struct pstd_inputs *inputs,
                                        const char *what, const char *path,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* The same for what the options of a run name: --data, each set of --eval-data,
- * --eval-model. */
+/* Does the same for all inputs that the options of a run name: --data, each set
+ * of --eval-data, --eval-model. */
 enum pst_status pstd_inputs_check_run(struct pstd_inputs *inputs,
                                       const struct pstd_config *config,
                                       struct pst_diag *diag) PST_MUST_CHECK;

@@ -16,7 +16,8 @@
 
 /* --- one file ------------------------------------------------------------- */
 
-/* Returns the size of the frame at an offset, with its length; 0: none. */
+/* Returns the size of the frame at an offset, including the length before it;
+ * 0: there is none. */
 static size_t frame_size_at(const struct pstd_journal_part *j, uint64_t at)
 {
     unsigned char head[HEAD];

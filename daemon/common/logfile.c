@@ -340,8 +340,8 @@ enum pst_status pstd_logfile_claim(const char *dir, struct pstd_log_claim *ret,
     *ret = (struct pstd_log_claim){.fd = -1};
     if (status != PST_OK)
         return status;
-    /* If a file cannot be made here, ranks say so, or have the folder on
-     * another host. */
+    /* If the lock file cannot be created here, there is no claim: the ranks
+     * report the problem, or have the folder on another host. */
     pst_str_addf(&path, "%s/" CLAIM, dir);
     if (pst_mkdirs(dir, 0750, &ignored) == PST_OK && !path.failed)
         claim.fd = open(path.text,
@@ -349,7 +349,7 @@ enum pst_status pstd_logfile_claim(const char *dir, struct pstd_log_claim *ret,
                             O_NONBLOCK,
                         0640);
     pst_str_fini(&path);
-    /* Without a name it is that of a job which was refused meanwhile. */
+    /* A file that was unlinked meanwhile belonged to a job that was refused. */
     if (claim.fd >= 0 && (is_locked(claim.fd, LOCK_EX) ||
                           fstat(claim.fd, &st) != 0 || st.st_nlink == 0)) {
         (void)close(claim.fd);

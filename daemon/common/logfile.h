@@ -4,8 +4,8 @@
 /*
  * Events and the log file. An event is a row of a closed table; a note is one
  * occurrence of it with its fields, in a struct of fixed size, so that the exec
- * thread makes notes without allocating. The log is an interface: one line per
- * note, logfmt, one write.
+ * thread makes notes without allocating. Log lines are an interface for other
+ * programs: each note is one line of logfmt, written by one call.
  *
  * Notes: any thread. Files: loop thread only.
  */
@@ -323,15 +323,15 @@ enum pst_status pstd_logfile_check(const char *dir,
 /* Claim of a log folder by a job that is being started. */
 struct pstd_log_claim {
     int fd;    /* locks DIR/job.lock; -1: no claim */
-    bool made; /* the folder was created for it */
+    bool made; /* the folder was created for the claim */
 };
-/* Checks the same, and locks DIR/job.lock, so that of two jobs that are started
- * at once only one gets the folder: both find no log in use. There is no claim
- * if the folder cannot be made or written here. */
+/* Does the same check, and locks DIR/job.lock, so that only one of two jobs
+ * that are started at once gets the folder: neither finds a log in use. There
+ * is no claim if the folder cannot be created or written here. */
 enum pst_status pstd_logfile_claim(const char *dir, struct pstd_log_claim *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Ends the claim. begun: the job has begun, and its logs are locked; else the
- * lock's file is removed, and the folder if it was made for it. */
+/* Ends the claim. begun: the job has begun, and its logs are locked; otherwise
+ * removes the lock file, and the folder if it was created for the claim. */
 void pstd_logfile_release(const char *dir, struct pstd_log_claim *claim,
                           bool begun);
 /* Reopens the file after a rename by logrotate; keeps the old file on

@@ -17,7 +17,8 @@ struct found {
     bool any;  /* there are checkpoints, good or not */
 };
 
-/* Leaves out checkpoints whose course the run has left. */
+/* Finds the newest good checkpoint in a folder. Ignores checkpoints that the
+ * run has left by going back to an earlier step (--resume=STEP). */
 static enum pst_status read_folder(const char *dir,
                                    const struct pst_checkpoint_rewinds *rewinds,
                                    struct found *ret, struct pst_diag *diag)
@@ -57,8 +58,9 @@ static enum pst_status read_run_name(const char *dir, char ret[33],
     return status;
 }
 
-/* Finds the second folder: the given one, or for a resume that which the first
- * folder names; NULL: there is none. Free it with pst_free. */
+/* Finds the fallback folder: --checkpoint-fallback or, for a resume, the one
+ * that the --checkpoint folder records; NULL: there is none. Free it with
+ * pst_free. */
 static enum pst_status find_second(const struct pstd_config *config, char **ret,
                                    struct pst_diag *diag)
 {
@@ -92,8 +94,8 @@ static enum pst_status read_second_name(const struct pstd_config *config,
     return status;
 }
 
-/* Reads whose folders they are. *ret_second: the second one; free it with
- * pst_free. */
+/* Reads which run the --checkpoint and fallback folders belong to. *ret_second:
+ * the fallback folder; free it with pst_free. */
 static enum pst_status read_pair(const struct pstd_config *config,
                                  struct pst_checkpoint_pair *ret,
                                  char **ret_second, struct pst_diag *diag)
@@ -106,8 +108,8 @@ static enum pst_status read_pair(const struct pstd_config *config,
     return status;
 }
 
-/* Reads the name of the run as a resume finds it. *ret_second: the second
- * folder names it. */
+/* Reads the name of the run that a resume would continue. *ret_second: the name
+ * comes from the fallback folder. */
 static enum pst_status read_pair_name(const struct pstd_config *config,
                                       char ret[33], bool *ret_second,
                                       struct pst_diag *diag)
@@ -122,9 +124,9 @@ static enum pst_status read_pair_name(const struct pstd_config *config,
     return status;
 }
 
-/* Sets *ret if --resume=auto will find no checkpoint, and that one of the
- * folders is missing which the other one names: the ranks refuse to start
- * then. */
+/* Sets *ret if --resume=auto will find no checkpoint, and one of the run's two
+ * folders is missing, but is recorded in the other one: the ranks then refuse
+ * to start. */
 static enum pst_status check_gone(const struct pstd_config *config, bool *ret,
                                   struct pst_diag *diag)
 {
@@ -209,11 +211,11 @@ bool pstd_past_record_name(struct pstd_past *past,
     return true;
 }
 
-/* Owner of the checkpoint folder, by the name of the run that is recorded in
- * it. OURS: the name of this run, or none if this run is resumed. NOBODY: no
- * name otherwise; or another run's, if there are no checkpoints, this run is
- * not resumed, and none of its own is known. OTHERS: another run's in all other
- * cases. */
+/* Owner of the checkpoint folder, by the name of the run that it records.
+ * - OURS: the name of this run, or no name if this run is resumed
+ * - NOBODY: no name otherwise; or the name of another run, if there are no
+ *   checkpoints, this run is not resumed, and it has no known checkpoint
+ * - OTHERS: the name of another run in all other cases */
 enum owner { NOBODY, OURS, OTHERS };
 
 /* True if the run has the name that its folders had before. */
@@ -245,9 +247,9 @@ static bool is_ours(const struct pstd_past *past,
 
 /* Finds out whether the newest run in the checkpoint folder is this job's. If
  * that folder names no run (it was removed, or its disk was replaced), uses the
- * second folder. The run records its name in both folders before its first
- * step; another job may have done so since, or a job before this one if this
- * run has not yet. */
+ * fallback folder. A run records its name in both folders before its first
+ * step; so the name may be of an earlier job if this run has not begun, or of a
+ * later one. */
 static enum pst_status find_owner(const struct pstd_past *past,
                                   const struct pstd_config *config,
                                   enum owner *ret, struct pst_diag *diag)
@@ -289,9 +291,9 @@ enum pst_status pstd_past_find_step(const struct pstd_past *past,
     return status;
 }
 
-/* Refuses to begin anew after the run's checkpoints. If the folder has some but
- * no record of its owner, they may be another run's, which is up to the user:
- * manifests do not name their run. */
+/* Refuses to restart a run from step 0 if it had checkpoints. Checkpoints in a
+ * folder without owner.json may be another run's, since manifests do not name
+ * their run: the user must decide. */
 static enum pst_status refuse_lost(const struct pstd_past *past,
                                    const struct pstd_config *config,
                                    enum owner owner, struct pst_diag *diag)
@@ -342,8 +344,8 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
             past->step > 0 ? ", which are in a folder former-N there" : "");
     if (owner != OTHERS && !found.any && past->step > 0)
         return refuse_lost(past, config, owner, diag);
-    /* --resume=STEP moves newer checkpoints away, which must not happen again
-     * once the run has made some. */
+    /* The first start with --resume=STEP has moved newer checkpoints away.
+     * Later starts must not: newer ones are then this run's own. */
     continues = config->resume.on ? past->resumed : found.good;
     if (continues && !config->resume.if_any)
         ret->resume = "yes";

@@ -36,7 +36,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has begun, while it owns its folders: records its name.
- * Returns true if that is a new one. */
+ * Returns true if the name is new. */
 bool pstd_past_record_name(struct pstd_past *past,
                            const struct pstd_config *config);
 /* Finds the step of the newest good checkpoint of this run; 0: none. */

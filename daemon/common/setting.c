@@ -54,7 +54,7 @@ static bool find_line(const char *settings, const char *line, size_t name,
     return false;
 }
 
-/* Returns what follows from a change of a setting. */
+/* Returns the end of a message: the consequence of a change of this setting. */
 static const char *consequence_of(const char *name)
 {
     if (name[0] == '-')

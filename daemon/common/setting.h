@@ -17,7 +17,8 @@ void pstd_setting_add(struct pst_str *settings, const char *name,
 void pstd_setting_add_plugins(struct pst_str *settings,
                               const struct pst_plan *plan);
 
-/* A setting that differs from that of the run that saved a checkpoint. */
+/* A setting whose value differs from that in the run that saved a checkpoint.
+ */
 struct pstd_setting_change {
     const char *name, *before, *now;
     const char *text; /* sentence for the user, with what may follow */
@@ -26,8 +27,8 @@ struct pstd_setting_change {
 typedef void (*pstd_setting_fn)(void *ctx,
                                 const struct pstd_setting_change *change);
 
-/* Reports a change; more: what follows from it, NULL: what follows for all
- * settings of its kind. change->text is ignored. */
+/* Reports a change. more: end of the message, with the consequence; NULL: the
+ * consequence that all settings of its kind have. change->text is ignored. */
 void pstd_setting_report(const struct pstd_setting_change *change,
                          const char *more, pstd_setting_fn report, void *ctx);
 /* Reports each setting whose value is another one in `before`. Settings that

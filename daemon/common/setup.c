@@ -33,7 +33,7 @@ static void add_owners(const char *option, struct pst_str *out)
             pst_str_addf(out, "%s%s", out->len > 0 ? ", " : "", rows[i]->name);
 }
 
-/* Refuses options that all optimizers have if --optimizer is none. */
+/* If --optimizer is none, refuses the options that all optimizers have. */
 static enum pst_status check_no_optimizer(const struct pstd_config *config,
                                           const struct pst_optim *optim,
                                           struct pst_diag *diag)
@@ -149,7 +149,7 @@ enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
                         what);
 }
 
-/* Refuses options that have no effect together with the other ones. */
+/* Refuses options that have no effect because of other options. */
 static enum pst_status check_effects(const struct pstd_config *config,
                                      struct pst_diag *diag)
 {

@@ -27,7 +27,7 @@ enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
                                  const char *what,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns --watchdog in seconds, or its default. Without --watchdog, the limit
- * of a step follows later from earlier steps (stages/run/watch/pace.h). */
+ * of a step is later computed from measured steps (stages/run/watch/pace.h). */
 double pstd_watchdog(const struct pstd_config *config);
 /* Converts config to options of the executor; borrows its texts. train false:
  * no optimizer. If --microbatches is a ramp, takes its first number; the caller
@@ -36,7 +36,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* rate.c: sets the learning rate's schedule; options->lr is set. */
+/* rate.c: sets the learning rate's schedule in `options`, where `lr` must be
+ * set. */
 enum pst_status pstd_rate_options(const struct pstd_config *config,
                                   struct pst_optim_options *options,
                                   struct pst_diag *diag) PST_MUST_CHECK;
@@ -86,9 +87,9 @@ enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
  * lost. */
 enum pst_status pstd_check_outputs(const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* places.c: refuses an output option, --log-dir and --tensorboard where the run
- * will have its checkpoints, in the folder of --checkpoint or the second one.
- * pstd_check_outputs includes this. */
+/* places.c: refuses an output option, --log-dir or --tensorboard with a path
+ * that the run will use for checkpoints, in the folder --checkpoint or
+ * --checkpoint-fallback. pstd_check_outputs includes this. */
 enum pst_status pstd_check_places(const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* places.c: refuses a --log-dir that is the checkpoint folder of another run,

@@ -76,8 +76,8 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
         ret->sums = s->sums.times;
 }
 
-/* Fills the result's entry of each rank: gathered from the processes, or all
- * from this one. */
+/* Fills the result's entry of each rank, gathered from the processes; if this
+ * process has all ranks, from their engine. */
 static enum pst_status gather_ranks(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
@@ -216,7 +216,8 @@ static void emit_stash(struct pstd_session *s)
     }
 }
 
-/* Emits what each local rank replays, if its device records. */
+/* Emits, for each local rank, how many actions replay recorded kernels, if its
+ * device can record them (CUDA graphs). */
 static void emit_graphs(struct pstd_session *s)
 {
     const struct pstd_executor *w = s->w;

@@ -33,7 +33,7 @@ static void add_sets(struct pst_str *course, const char *text)
 
     pst_arena_init(&arena, PST_TAG_DAEMON);
     if (pstd_sets_read("", text, &arena, &sets, NULL) != PST_OK) {
-        course->failed = true; /* it was read before: memory is missing */
+        course->failed = true; /* it was valid when set: memory is lacking */
         sets.n = 0;
     }
     for (unsigned i = 0; i < sets.n; i++) {
@@ -104,7 +104,7 @@ static void add_machine(struct pst_str *course)
     pstd_setting_add(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_device_cpu.describe(&text);
-    /* Leaves out a remark in parentheses at the end. */
+    /* Cuts off the remark in parentheses at the end of the description. */
     if (strstr(pst_str_text(&text), " (") != NULL)
         *strstr(text.text, " (") = '\0';
     pstd_setting_add(course, "libraries", pst_str_text(&text));
@@ -230,9 +230,9 @@ static void emit_change(void *ctx, const struct pstd_setting_change *change)
     s->other_eval = s->other_eval || pst_has_prefix(change->name, "--eval-");
 }
 
-/* True if the steps before the resume had the samples that they had because the
- * ramp of this run had another number of microbatches then. is: position of the
- * next step in the data. */
+/* True if a step had another number of samples before the resume only because
+ * this run's ramp had another number of microbatches then. is, was: position of
+ * the next step in the data now, and before. */
 static bool follows_from_ramp(const struct pstd_session *s,
                               const struct pst_data_place *is,
                               const struct pst_data_place *was)
@@ -276,8 +276,9 @@ static void compare_places(struct pstd_session *s,
     pst_str_fini(&next);
 }
 
-/* Reports that a program has made steps with rows of its own, so that the data
- * continues after the last sample before them as if this run had made them. */
+/* Reports that the next step's position in the data is not in the checkpoint,
+ * because a program that uses the library made its last steps with rows of its
+ * own. The data continue as if this run had made those steps. */
 static void report_lost_place(struct pstd_session *s,
                               const struct pst_checkpoint_info *info)
 {

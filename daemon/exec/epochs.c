@@ -6,13 +6,13 @@
 #include "daemon/exec/change/ramp.h"
 #include "daemon/exec/session.h"
 
-/* Returns the number of rows in the steps before a resume, from the position in
- * the data, since their batches may have had other sizes. Rows that a rollback
- * has left out are in none of them. Steps that a program has made since the
- * position count like those of this run. rows: of a pass over the data; each:
- * of a step with the first number of microbatches. If the position is unknown,
- * or the data have several sources, those steps are assumed to have had the
- * batches of this run. */
+/* Returns the number of rows in the steps before a resume, computed from the
+ * position in the data, since their batches may have had other sizes. Rows that
+ * a rollback skipped do not count; steps that a program made since that
+ * position count like steps of this run. If the position is unknown, or the
+ * data have several sources, assumes the batches of this run for all steps.
+ * rows: rows in a pass over the data; each: rows in a step with the first
+ * number of microbatches. */
 static double used_rows(const struct pstd_session *s, uint64_t rows,
                         uint64_t each)
 {
@@ -44,8 +44,8 @@ struct counted {
     double used;     /* rows in these */
 };
 
-/* Counts rows and, with --epochs, steps: those before a resume, and those that
- * draw the remaining rows. */
+/* Counts the rows of the data and, with --epochs, the steps: those before a
+ * resume plus those that draw the remaining rows. */
 static enum pst_status count_rows(const struct pstd_session *s,
                                   struct counted *ret, struct pst_diag *diag)
 {
@@ -135,7 +135,7 @@ static double intervals_over(const struct pstd_session *s, double epochs,
     const double drawn = step < p->from ? -pstd_ramp_sum(ramp, step, p->from)
                                         : pstd_ramp_sum(ramp, p->from, step);
 
-    /* A little more, so that rounding errors do not add a step. */
+    /* A little more, so that rounding errors do not delay the end by a step. */
     return floor((p->before + drawn * p->each) / epochs + 1e-9);
 }
 

@@ -35,8 +35,8 @@ static const char *default_transport(void)
     return "self";
 }
 
-/* Returns the stop requests (PSTD_CTL_STOPS) of this process, which the pulse
- * sends to rank 0; 0 on rank 0. */
+/* Returns the stop requests (PSTD_CTL_STOPS) of this process, which its
+ * heartbeats carry to rank 0; 0 on rank 0. */
 static unsigned stop_requests(void *ctx)
 {
     const struct pstd_executor *w = ctx;
@@ -290,7 +290,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
         if (w.size > 1 && alone && !w.agreed)
             abort_job(&w, status);
     } else {
-        pst_diag_init(&diag); /* drops failures of runs: results have them */
+        pst_diag_init(&diag); /* errors of runs are in their results */
     }
     if (pst_engine_is_stuck(w.engine)) { /* a thread still uses its memory */
         pst_log_set_sink(NULL, NULL);

@@ -91,8 +91,8 @@ static void dump_microbatch(struct pstd_session *s, int microbatch,
 
 /* --- the text ------------------------------------------------------------- */
 
-/* Adds the rows of the data that the microbatch has, or the step (-1), on ranks
- * that read data. */
+/* Adds the rows of the data in the microbatch, or in the step if microbatch is
+ * -1; nothing on ranks that do not read data. */
 static void add_rows(struct pstd_session *s, int microbatch,
                      struct pst_str *text)
 {

@@ -43,7 +43,7 @@ void pstd_numbers_count_applied(struct pstd_numbers *n)
     n->in_a_row = 0;
 }
 
-/* Includes a number that is `off` above the mean. */
+/* Updates mean and variance by a number that is `off` above the mean. */
 static void include_number(struct pstd_spikes *s, double weight, double off)
 {
     s->mean += weight * off;
@@ -79,10 +79,11 @@ double pstd_spikes_add(struct pstd_spikes *s, double loss)
 
 /* --- --on-spike ----------------------------------------------------------- */
 
-/* In checkpoints: NAME=SEEN MEAN VARIANCE. */
+/* Lines of a checkpoint's settings: NAME=SEEN MEAN VARIANCE */
 #define LOSS "spikes.loss"
 #define NORM "spikes.norm"
-/* NAME=SKIPPED IN_A_ROW FURTHEST ROLLBACKS ROLLED_TO */
+/* Line of a checkpoint's settings: NAME=SKIPPED IN_A_ROW FURTHEST ROLLBACKS
+ * ROLLED_TO */
 #define SKIPS "spikes.mended"
 
 double pstd_gauge_compute_limit(const struct pstd_gauge *g,

@@ -51,7 +51,7 @@ double pstd_spikes_add(struct pstd_spikes *s, double loss);
  * --on-spike. A number x is a spike if it is more than `threshold` standard
  * deviations above the mean of the applied steps before:
  *
- *   x > mean + threshold max(sqrt(variance), mean / 1000)
+ *   x > mean + threshold max(sqrt(variance), |mean| / 1000)
  *
  * Mean and variance are those of all steps so far, until there are `window` of
  * them, and then have exponential weights: with w = 1 / min(n, window) for the
@@ -68,15 +68,15 @@ struct pstd_gauge {
 /* Returns the largest number that is no spike; infinite: there are too few. */
 double pstd_gauge_compute_limit(const struct pstd_gauge *g,
                                 const struct pstd_spikes *of);
-/* Adds the numbers of an applied step; a norm that is NaN does not count. */
+/* Adds loss and gradient norm of an applied step; a NaN norm is ignored. */
 void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm);
-/* Writes mean and variance, as lines of a checkpoint's settings; reads them
- * without loss. Without such lines they begin anew. size: that of ret; 160
- * bytes are enough. */
+/* Write and read the means and variances, as lines of a checkpoint's settings,
+ * without rounding. Reading starts anew if there are no such lines. size: bytes
+ * of ret; 160 are enough. */
 void pstd_gauge_print(const struct pstd_gauge *g, char *ret, size_t size);
 void pstd_gauge_read(struct pstd_gauge *g, const char *lines);
-/* Does the same with what --on-spike has done, and with the number of steps
- * that the run has left out. 160 bytes are enough. */
+/* Write and read, in the same way, the counters of --on-spike, and the number
+ * of steps that the run has skipped. 160 bytes are enough. */
 void pstd_numbers_print(const struct pstd_numbers *n, uint64_t skipped,
                         char *ret, size_t size);
 void pstd_numbers_read(struct pstd_numbers *n, uint64_t *ret_skipped,

@@ -87,8 +87,8 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     pst_alive_set_limit(pstd_watchdog(&s->config));
-    /* Only at the start: a change during the run may set the steps of a run
-     * with --epochs. */
+    /* Checked only at the start: `penstock set` may set --steps of a run with
+     * --epochs. */
     if (!isnan(s->config.epochs) && PSTD_GIVEN(&s->config, steps))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--steps and --epochs both say how long the run "
@@ -350,8 +350,9 @@ static void emit_processors(struct pstd_session *s)
     }
 }
 
-/* Warns of calls that the device of a local rank leaves to the host. If memory
- * runs out, only the first operators are reported. */
+/* Warns of operators for which the device of a local rank has no kernel, so
+ * that they run on the host. If memory runs out, only the first operators are
+ * reported. */
 static void emit_hosted(struct pstd_session *s)
 {
     struct pstd_executor *w = s->w;
@@ -411,7 +412,7 @@ static void emit_peers(struct pstd_session *s)
 /* Adds the options that the run was given. */
 static void add_options(const struct pstd_session *s, struct pstd_note *note)
 {
-    enum { MOST = 1500 }; /* bytes, so that the other fields fit */
+    enum { MOST = 1500 }; /* maximum bytes; the other fields must fit, too */
     struct pst_str all = {0}, text = {0};
 
     pstd_config_given_text(&s->config, PSTD_OPT_TRAIN | PSTD_OPT_RANKS, &all);

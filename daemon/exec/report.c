@@ -20,8 +20,8 @@ void pstd_report_step(struct pstd_session *s, bool must)
     const double tokens = (double)s->step_tokens;
     const double n = (double)(s->done - s->reported.done);
     const double each = (double)s->w->batch.microbatches;
-    /* Mean size of these steps, and the size of all steps of the run, as
-     * multiples of the newest one. */
+    /* Mean number of microbatches of these steps, and sum over all steps of the
+     * run, both as multiples of the newest step's number. */
     const double size =
         (s->sums.microbatches - s->reported.microbatches) / (n * each);
     const double all = s->sums.microbatches / each;
@@ -65,7 +65,8 @@ void pstd_report_newest(struct pstd_session *s)
         pstd_report_step(s, true);
 }
 
-/* Apart from the caller, so that only a spike zeroes a note. */
+/* A function of its own, so that a note is zeroed only for a spike, not in each
+ * step. */
 static void emit_spike(struct pstd_session *s, double loss, double mean,
                        double far)
 {

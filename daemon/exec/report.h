@@ -7,8 +7,8 @@
 /* Reports the newest step, with means over the steps since the last event.
  * must: the event is not dropped, even if steps have to wait for the log. */
 void pstd_report_step(struct pstd_session *s, bool must);
-/* Reports the newest step if it has no event yet, before an event that follows
- * it. */
+/* Reports the newest step if it has no event yet. Call before an event that
+ * follows the step. */
 void pstd_report_newest(struct pstd_session *s);
 /* Takes the loss of a step, and reports it if it is a spike: far above the
  * previous ones. */
@@ -28,9 +28,9 @@ void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
  * scale is halved for the next one. */
 void pstd_report_overflow(struct pstd_session *s, uint64_t step,
                           const struct pst_step_result *r);
-/* Reports an update that kept elements whose new values would not be finite. */
-/* Reports that a data file has been written to, once in a run. */
+/* Reports that another program has written to a data file, once in a run. */
 void pstd_report_written(struct pstd_session *s);
+/* Reports an update that kept elements whose new values would not be finite. */
 void pstd_report_partial(struct pstd_session *s, uint64_t step,
                          const char *text);
 

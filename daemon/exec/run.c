@@ -217,7 +217,8 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
     return pstd_agree_status(s->w, status, diag);
 }
 
-/* COLLECTIVE. Moves the data to `skip_to`, unless NULL; the step stays. */
+/* COLLECTIVE. Moves the data to position `skip_to`, unless NULL; the step
+ * number stays. */
 static enum pst_status skip_data(struct pstd_session *s,
                                  const struct pst_data_place *skip_to,
                                  struct pst_diag *diag)
@@ -293,7 +294,7 @@ static enum pst_status handle_failed(struct pstd_session *s,
     const struct pst_diag why = *diag;
     const uint64_t failed = s->step + 1;
     const struct pst_data_place after = place_after(s, failed);
-    /* By the option alone: ranks without data take part, too. */
+    /* Depends on the option alone: ranks without data take part, too. */
     const bool skips = pst_has_suffix(by->policy, ",skip-data");
     enum pst_status status = pstd_session_end_save(s, diag);
 
@@ -309,7 +310,7 @@ static enum pst_status handle_failed(struct pstd_session *s,
     case PSTD_NUMBERS_ROLLBACK:
         status =
             roll_back(s, by, failed, skips ? &after : NULL, why.text, diag);
-        if (status != PST_OK) { /* says nothing about the checkpoint */
+        if (status != PST_OK) { /* this does not make the checkpoint bad */
             s->diverged = false;
             return status;
         }
@@ -376,7 +377,8 @@ static enum pst_status check_update(struct pstd_session *s,
     return handle_partial(s, s->step, why.text, diag);
 }
 
-/* True on rank 0 if it decides that steps are not applied (--on-spike). */
+/* True on rank 0 with --on-spike: this rank sets the limits above which a step
+ * is not applied. */
 static bool watches_spikes(const struct pstd_session *s)
 {
     return s->w->rank == 0 && strcmp(s->config.on_spike, "none") != 0;
@@ -595,8 +597,8 @@ static enum pst_status run_session(struct pstd_session *s,
     return status;
 }
 
-/* True for failures that leave ranks and memory intact. Those of a device are
- * one rank's alone: the others wait for it in the step. */
+/* True for failures that leave ranks and memory intact. A device fails on one
+ * rank alone: ranks of other processes wait for it in the step. */
 static bool is_recoverable(const struct pstd_executor *w,
                            enum pst_status status)
 {
@@ -632,7 +634,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     s.gauge.threshold = s.config.spike_threshold;
     pstd_health_open(&s);
     if (status == PST_OK) {
-        /* A job's earlier run may have left its limits. */
+        /* An earlier run of the job may have left limits in the engine. */
         pst_engine_limit(w->engine, INFINITY, INFINITY);
         status = run_session(&s, diag);
     }

@@ -32,7 +32,7 @@ struct pstd_sums {
 /* A checkpoint that --resume has skipped because it is damaged or bad. */
 struct pstd_passed {
     uint64_t step;
-    bool fallback; /* it is in the second folder */
+    bool fallback; /* it is in --checkpoint-fallback */
 };
 
 /* An option that was changed during the run. */
@@ -55,22 +55,22 @@ typedef enum pst_status (*pstd_best_fn)(struct pstd_session *s,
 struct pstd_saving {
     struct pst_saver *saver; /* created by the first save */
     bool is_open;            /* a save is in progress */
-    bool fallback;           /* the save goes to the second folder */
+    bool fallback;           /* the save goes to --checkpoint-fallback */
     bool is_direct;          /* steps wait for saves: no memory for a copy */
     pstd_best_fn best;       /* callback of a save of the best checkpoint; NULL:
                                 another save */
     const char *best_dir;    /* folder of the best checkpoint, borrowed */
     bool then_checkpoint;    /* after this save, the same state is saved to
                               * --checkpoint */
-    /* After this save to --checkpoint, the same state is saved as the best one;
-     * NULL: it is not. */
+    /* Not NULL: after this save to --checkpoint, the same state is saved as the
+     * best checkpoint, with this callback. */
     pstd_best_fn then_best;
     uint64_t step, changes; /* step and `changes` of the state that is saved */
     /* Time at which the save began; seconds in which steps waited for it. */
     double begun, stall_s;
 };
 
-/* Passes over the data, where an option is in epochs. */
+/* Position of the run in passes over the data, for options in epochs. */
 struct pstd_passes {
     uint64_t from; /* step of a resume, else 0 */
     double before; /* passes in the steps before it */
@@ -99,13 +99,14 @@ struct pstd_session {
     /* Set on rank 0, from pstd_session_claim to pstd_session_release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
     char run[33]; /* name of the run in both folders */
-    /* On rank 0: the run's current course, and when the earlier ones ended; the
-     * folders that name a run which this one has replaced (saves/lineage.c). */
+    /* On rank 0 (saves/lineage.c): number of the run's course, which begins
+     * when the run goes back with --resume=STEP; ends of the earlier courses;
+     * by folder: it names a run that this one has replaced. */
     uint64_t course_number;
     struct pst_checkpoint_rewinds rewinds;
     bool replaced[2];
-    /* Earliest step to which the run has gone back while it could not write the
-     * first folder: what is recorded there of later steps is of no use. 0: none
+    /* Earliest step to which the run has gone back while it could not write
+     * --checkpoint: records of later steps there are not in its past. 0: none
      */
     uint64_t missed;
     struct pstd_result *result; /* result->losses is a ring buffer until the
@@ -121,7 +122,7 @@ struct pstd_session {
     uint64_t good, good_changes;
     /* step of the previous good checkpoint; UINT64_MAX: unknown */
     uint64_t good_before;
-    bool in_fallback;      /* the newest checkpoint is in the second folder */
+    bool in_fallback;      /* newest checkpoint is in --checkpoint-fallback */
     struct pst_str course; /* on rank 0: settings of the run (course.c) */
     /* options that were changed (change/settings.h) */
     struct PST_VEC(struct pstd_set_option) set;
@@ -139,14 +140,14 @@ struct pstd_session {
     struct pstd_saving saving;
     /* for --checkpoint-cost; all ranks measure, rank 0 decides */
     struct pstd_interval interval;
-    /* duration of steps, from which the limit of a step follows */
+    /* duration of steps, from which the watchdog's limit is computed */
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
-    /* --on-spike: its policy, and on rank 0 what is compared. */
+    /* --on-spike: policy and counters; rank 0 compares steps with `gauge`. */
     struct pstd_numbers spiked;
-    /* Steps that the run has left out, by either policy. A return to a
-     * checkpoint takes back those after it, since they are made again. */
+    /* Number of steps that the run has skipped, by either policy. A rollback
+     * subtracts those after the checkpoint, since they are repeated. */
     uint64_t skipped;
     struct pstd_gauge gauge;
     bool refused; /* the last step was applied on no rank */
@@ -190,7 +191,8 @@ void pstd_session_emit_doubt(void *ctx, const char *text);
 /* prepare.c: checks options that require each other. */
 enum pst_status pstd_session_check(const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* prepare.c: records for which options the engine was made, after a change. */
+/* prepare.c: call after a change: records the options that the engine was made
+ * with. */
 enum pst_status pstd_session_record_key(struct pstd_session *s,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* course.c: collects the settings that the results depend on, a line
@@ -201,8 +203,8 @@ void pstd_course_change(struct pstd_session *s);
 /* Reports settings that differ from those in a checkpoint. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *before);
-/* saves/folders.c: COLLECTIVE. Finds the second folder recorded in the first
- * one, if none is given. */
+/* saves/folders.c: COLLECTIVE. Sets --checkpoint-fallback, if it is not given,
+ * to the folder that --checkpoint records. */
 enum pst_status pstd_session_find_fallback(
     struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Replaces --resume=auto by --resume or nothing. */
@@ -212,38 +214,38 @@ enum pst_status pstd_session_find_checkpoint(
  * checks that all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Call before writing to a folder: takes the first one if that
+/* COLLECTIVE. Call before writing to a folder: takes ownership of it if that
  * failed at the start; refuses a folder that belongs to another run by now. */
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Call before a save: does the same, and creates a folder again
- * that was removed, with the record that this run owns it, so that the run can
- * be resumed even if a rank is killed just after the save. */
+/* COLLECTIVE. Call before a save: does the same, and creates a removed folder
+ * again, with the record that this run owns it, so that the run can be resumed
+ * even if a rank is killed just after the save. */
 enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
                                            bool fallback, struct pst_diag *diag)
     PST_MUST_CHECK;
 void pstd_session_release(struct pstd_session *s);
-/* saves/lineage.c: rank 0. Reads which run the folders belong to and what is in
- * its past, for a resume. */
+/* saves/lineage.c: rank 0. Reads which run the folders belong to, and which
+ * checkpoints are in its past, for a resume. */
 enum pst_status pstd_session_read_lineage(struct pstd_session *s,
                                           struct pst_checkpoint_pair *ret,
                                           struct pst_diag *diag) PST_MUST_CHECK;
-/* Rank 0, after both folders were taken or not: records in the one that was
- * taken that the run has replaced another run in the other one. */
+/* Rank 0, after both folders were claimed. If the run owns only one of them,
+ * records there that it has replaced another run in the other folder. */
 enum pst_status pstd_session_record_replaced(
     struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
 /* Rank 0. Determines which checkpoints up to step `newest` are in the past of
- * the run: in a folder that it does not own now, only those of a folder that
- * names it. */
+ * the run. A folder that the run does not own now counts only if it names the
+ * run. */
 void pstd_session_find_lineage(const struct pstd_session *s, uint64_t newest,
                                struct pst_checkpoint_lineage *ret);
-/* Rank 0, when a checkpoint of that course was loaded: begins a new course
- * after --resume=STEP. */
+/* Rank 0, after a checkpoint of course `loaded` was loaded: begins a new course
+ * if --resume=STEP was given. */
 enum pst_status pstd_session_begin_course(struct pstd_session *s,
                                           uint64_t loaded,
                                           struct pst_diag *diag) PST_MUST_CHECK;
-/* Rank 0. Moves checkpoints away, in a folder that was taken, whose course the
- * run has left. */
+/* Rank 0. In a folder that the run owns, moves checkpoints away that the run
+ * has left by going back to an earlier step. */
 enum pst_status pstd_session_set_left_aside(
     struct pstd_session *s, const char *dir,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -288,8 +290,9 @@ enum pst_status pstd_session_begin_history(
 void pstd_session_add_step(struct pstd_session *s,
                            const struct pst_step_result *r, double seconds,
                            double now);
-/* Writes the steps that wait; call before a checkpoint is saved, so that no
- * step before a checkpoint is missing if the process is killed after it. */
+/* Writes the waiting records of steps. Call before a checkpoint is saved: the
+ * history must have all steps before it, even if the process is killed after
+ * the save. */
 void pstd_session_flush_history(struct pstd_session *s);
 
 /* faults.c: COLLECTIVE. Completes the diagnosis of a refused step

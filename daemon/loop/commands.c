@@ -35,8 +35,8 @@ static enum pst_status handle_take_trace(struct pstd_call *call)
 }
 
 /* Handles Watch: sends the reply before the first event. A client that comes
- * after the end of the job gets the event that says so, since it would take the
- * end of the connection for a death. */
+ * after the end of the job gets the event of that end; without it, the closed
+ * connection would look as if the daemon had died. */
 static enum pst_status handle_watch(struct pstd_call *call)
 {
     const uint64_t from = call->request->watch->from;

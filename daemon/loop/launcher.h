@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_LOOP_LAUNCHER_H
 #define PENSTOCK_DAEMON_LOOP_LAUNCHER_H
 /*
- * The launcher of a job of `penstock run` has those signals blocked at which it
- * would kill its ranks, even during a save. Such a signal is meant for the job,
- * so the ranks look in /proc whether one is pending for the launcher.
+ * The launcher of a job of `penstock run` blocks the signals at which it would
+ * otherwise kill its ranks, even during a save. Such a signal is meant for the
+ * job, so the ranks look in /proc whether one is pending for the launcher.
  */
 #include "daemon/loop/daemon.h"
 

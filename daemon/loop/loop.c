@@ -273,9 +273,9 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
     pstd_once_end(d);
 }
 
-/* Adds the id of the run to its train_end, before the text of an error, which
- * may fill the note. Clients that have missed the run's begin, or whose ranks
- * were restarted, tell runs by it. */
+/* Adds the id of the run to its event train_end, before the text of an error,
+ * which may fill the note. Clients that missed the run's begin, or whose ranks
+ * were restarted, identify runs by it. */
 static void add_run_id(const struct pstd_daemon *d, struct pstd_note *note)
 {
     const struct pstd_note was = *note;

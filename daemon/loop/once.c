@@ -170,8 +170,9 @@ void pstd_once_trim(const struct pstd_daemon *d)
 }
 
 /* Writes the result beside the socket, for a client that is suspended now and
- * asks for the result after the job has ended. If the folder was removed, the
- * name may be another job's by now, and the result would be taken for its. */
+ * asks for the result after the job has ended. Writes nothing if the folder was
+ * removed: by now it may be another job's, which would seem to have this
+ * result. */
 void pstd_once_record(struct pstd_daemon *d)
 {
     struct pst_str path = {0}, frames = {0};

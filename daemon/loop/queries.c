@@ -118,8 +118,8 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-/* Fills in the shares of the measured step, as parts of it, by class of span
- * and by cause of waiting. */
+/* Fills in the shares of the measured step's time, by class of span and by
+ * cause of waiting. */
 static void fill_causes(const struct pstd_rank_result *from,
                         Pst__Control__RankResult *to)
 {

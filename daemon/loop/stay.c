@@ -24,7 +24,7 @@ struct kept {
     struct pstd_past past;
     unsigned tries; /* number of starts from the newest checkpoint */
     char run_id[PSTD_RUN_ID];
-    struct pstd_inputs inputs; /* its data when it began */
+    struct pstd_inputs inputs; /* the run's inputs when it began */
     struct pst_str options;
 };
 
@@ -40,8 +40,8 @@ static bool keeps_run(const struct pstd_daemon *d)
 }
 
 /* Replaces the content of the file in place, since a file without a name cannot
- * be renamed. The text of a run only grows: a process that is killed before the
- * file has its new length leaves nothing of the old text. */
+ * be renamed. The text of a run only grows: if the process is killed before it
+ * truncates the file, nothing of the old text is left. */
 static enum pst_status write_file(const char *path, const struct pst_str *text,
                                   struct pst_diag *diag)
 {
@@ -276,8 +276,8 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
     return status;
 }
 
-/* Records the name that the run has written to its folders. Returns true if it
- * is new. */
+/* Records the name that the run has written to its folders. Returns true if the
+ * name is new. */
 static bool record_name(const struct pstd_daemon *d, struct kept *k)
 {
     struct pstd_config config;
@@ -331,5 +331,5 @@ void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step)
 void pstd_stay_remove(const struct pstd_daemon *d)
 {
     if (keeps_run(d) && truncate(d->config->kept_run, 0) != 0)
-        errno = 0; /* the supervisor has ended, and with it the file */
+        errno = 0; /* the supervisor has ended, so the file is gone */
 }

@@ -20,11 +20,11 @@ enum pst_status pstd_stay_write(struct pstd_daemon *d,
                                 const struct pstd_config *config,
                                 const struct pst_str *options, const char *id,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Makes the options for continuing an unfinished run. *ret_any: there is one;
- * ret_id: its id, which it keeps; *ret_step: step of the checkpoint from which
- * it continues; *ret_tries: how many starts from that checkpoint there were,
- * with this one. An error: the run is given up. The caller frees options in any
- * case. */
+/* Makes the options for continuing an unfinished run. *ret_any: there is such a
+ * run; ret_id: its id, which it keeps; *ret_step: step of the checkpoint from
+ * which it continues; *ret_tries: number of starts from that checkpoint,
+ * including this one. An error: the run is given up. The caller frees options
+ * in any case. */
 enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options,
                                char ret_id[PSTD_RUN_ID], uint64_t *ret_step,

@@ -76,8 +76,8 @@ static bool is_stopped(const char *pid, unsigned *ret_rank)
     return true;
 }
 
-/* Appends the first rank of this host that is stopped, since it cannot report
- * that itself. */
+/* Appends the first rank of this host that is stopped: a stopped process cannot
+ * report that itself. */
 static void add_stopped(struct pst_str *out)
 {
     DIR *dir = opendir("/proc");

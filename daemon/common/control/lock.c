@@ -60,7 +60,9 @@ int pstd_lock_base(void)
             ret = fd;
         else if (fd >= 0)
             (void)close(fd);
-        /* Any other error means that this file system has no locks. */
+        /* Retries only while another process holds the lock, or if BASE was
+         * replaced. Other errors last: no locks on this file system, or BASE is
+         * not ours. */
         if (ret >= 0 || !later || pst_now() > until)
             break;
         (void)nanosleep(&pause, NULL);
@@ -76,7 +78,7 @@ void pstd_unlock_base(int fd)
 }
 
 /* True if the file is a lock of a job: empty, or with the record of `penstock
- * run`. With --socket, others may have a file of this name. */
+ * run`. Beside a --socket path, other programs may have such a file. */
 static bool is_lock(int fd)
 {
     char text[PSTD_LOCK_RECORD];

@@ -280,8 +280,8 @@ static bool has_open(int pid, const struct stat *file)
     return found;
 }
 
-/* Does not try the lock, since that would briefly keep others from taking
- * it. */
+/* Does not try to lock the file: that would briefly keep other processes from
+ * locking it. */
 int pstd_socket_owner(const char *socket)
 {
     struct pst_str path = {0};

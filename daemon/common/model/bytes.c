@@ -72,7 +72,7 @@ struct walk {
 /* Operators whose results are elements of some of their arguments. */
 static const struct carrier {
     const struct pst_op *op;
-    unsigned args; /* bit i: elements of argument i */
+    unsigned args; /* bit i: the result has elements of argument i */
 } carriers[] = {
     {&pst_op_clone, 1},
     {&pst_op__to_copy, 1},
@@ -100,8 +100,8 @@ static const struct carrier {
     {&pst_op_scalar_tensor, 1},
 };
 
-/* Returns the arguments whose elements are those of the result, as in struct
- * carrier; 0: the node computes others. */
+/* Returns the arguments whose elements the result consists of, as bits like
+ * struct carrier; 0: the node computes new elements. */
 static unsigned carried_args(const struct pst_node *node)
 {
     const struct pst_arg *first = node->args;
@@ -109,7 +109,7 @@ static unsigned carried_args(const struct pst_node *node)
     for (size_t i = 0; i < PST_COUNT(carriers); i++)
         if (node->op == carriers[i].op)
             return carriers[i].args;
-    /* A view of another dtype has other numbers. */
+    /* A view as another dtype reinterprets the bytes: other elements. */
     return (node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0 &&
                    node->schema->n_args > 0 && is_tensor(first) &&
                    first->value->meta.dtype == node->outs[0]->meta.dtype
@@ -117,8 +117,8 @@ static unsigned carried_args(const struct pst_node *node)
                : 0;
 }
 
-/* Returns the value of the stage before from which this one comes, in *stage;
- * itself if it comes from none. */
+/* If the value is an input that comes from another stage, returns that stage's
+ * output and sets *stage; otherwise returns the value itself. */
 static const struct pst_value *cross_edge(const struct pst_plan *plan,
                                           const struct pst_value *value,
                                           unsigned *stage)
@@ -140,7 +140,8 @@ static const struct pst_value *cross_edge(const struct pst_plan *plan,
     return value;
 }
 
-/* True if each element is one of an integer input, or is ignored. */
+/* True if each element is an element of an integer input of the model, or the
+ * target that the loss ignores. */
 // NOLINTNEXTLINE(misc-no-recursion): MAX_VISITS deep at most
 static bool has_tokens(struct walk *w, unsigned stage,
                        const struct pst_value *value)
@@ -155,7 +156,7 @@ static bool has_tokens(struct walk *w, unsigned stage,
 
         return before == value || has_tokens(w, stage, before);
     }
-    if (value->def == NULL) /* a number is the ignored one */
+    if (value->def == NULL) /* a constant: assumed to be the ignored target */
         return value->kind != PST_VALUE_PARAM &&
                pst_meta_numel(&value->meta) == 1;
     args = carried_args(value->def);
@@ -178,8 +179,9 @@ static bool has_tokens(struct walk *w, unsigned stage,
     return args != 0;
 }
 
-/* True if the targets of a loss that has a perplexity are tokens of the data,
- * which the model has at most moved or replaced by ignored ones. */
+/* True if each target of the loss, which has a perplexity, is a token of the
+ * data or the ignored target: the model may move tokens, but not compute
+ * others. */
 static bool targets_are_tokens(const struct pst_plan *plan)
 {
     unsigned stage;

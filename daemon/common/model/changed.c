@@ -25,8 +25,9 @@ static const struct pst_meta *find_meta(const struct pst_plan *plan,
     return param != NULL ? &param->meta : NULL;
 }
 
-/* Checks that the matrices of each adapter still have one dtype: a cast gives
- * frozen ones another, and only rounds trained ones. */
+/* Checks that the two matrices of each adapter still have the same dtype: a
+ * cast changes the dtype of frozen parameters, but only rounds the values of
+ * trained ones. */
 static enum pst_status check_adapters(const struct pst_plan *plan,
                                       struct pst_diag *diag)
 {
@@ -88,8 +89,8 @@ enum pst_status pstd_changed_keep_placement(const struct pst_engine *from,
     const struct pst_schedule *sched = pst_engine_schedule(from);
     const struct pst_sched_row *row;
 
-    /* Schedules that a file lists or that place stages themselves do not depend
-     * on times. */
+    /* Estimated times do not affect the placement by a schedule that is read
+     * from a file, or that places the stages itself. */
     if (pst_sched_find_row(sched->name, &row, NULL) != PST_OK)
         return PST_OK;
     options->schedule = sched->name; /* the one that "auto" has chosen */

@@ -18,7 +18,7 @@ struct pstd_changed_plan {
     void **kept;
 };
 
-/* True if the parameter has a value that it did not have before. */
+/* Function that returns true if the change gave the parameter a new value. */
 typedef bool (*pstd_is_fresh_fn)(void *ctx, const char *fqn);
 
 /* Completes a plan that was cut (ret->plan): marks the parameters that differ
@@ -40,9 +40,9 @@ enum pst_status pstd_changed_keep_placement(
  * was made from. *ret must not be moved after that. */
 enum pst_status pstd_changed_copy_params(struct pstd_changed_plan *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Completes the kept params: gathers those whose values are sharded
- * over replicas in the engine of the plan before. old_value returns the
- * parameter of `before` that has the value; NULL: none has. */
+/* COLLECTIVE. Completes the kept params: gathers those that are sharded over
+ * replicas in the engine `from`. old_value returns the parameter of `before`
+ * with the same value; NULL: there is none. */
 enum pst_status pstd_changed_gather(struct pstd_changed_plan *ret,
                                     struct pst_engine *from,
                                     const struct pst_plan *before,

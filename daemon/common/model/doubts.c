@@ -72,8 +72,8 @@ static void check_targets(const char *path, struct pst_plan *plan, int input,
     report_text(&text, report, ctx);
 }
 
-/* Reports what packing loses because the model has no input for it, or because
- * its loss ignores no target. */
+/* Reports the effects of packing that are lost because the model has no input
+ * for them (mask, documents, positions), or its loss ignores no target. */
 static void check_packing(const char *path, const struct pst_data *data,
                           pstd_doubt_fn report, void *ctx)
 {

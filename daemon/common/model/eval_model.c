@@ -40,8 +40,8 @@ static enum pst_status add_adapters(const struct pst_plan *plan,
     return status;
 }
 
-/* Returns the plan's parameter of which the model has another copy, under any
- * of its names there; NULL: none. */
+/* Returns the plan's parameter called fqn, or by another name that the
+ * parameter fqn has in the model; NULL: there is none. */
 static const struct pst_plan_param *find_param(const struct pst_plan *plan,
                                                const struct pst_model *model,
                                                const char *fqn)

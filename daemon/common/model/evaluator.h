@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_COMMON_MODEL_EVALUATOR_H
 #define PENSTOCK_DAEMON_COMMON_MODEL_EVALUATOR_H
 /*
- * A second engine that evaluates, in eval mode, the values of one that trains:
- * the same cut, ranks and places, no optimizer. It reads parameters in the
- * memory of that engine where it can. Exec thread.
+ * A second engine that evaluates, in eval mode, the parameters of the engine
+ * that trains: the same stages on the same ranks, no optimizer. Where possible
+ * it reads the parameters in that engine's memory. Exec thread.
  */
 #include "daemon/common/config.h"
 #include "stages/base/str.h"
@@ -39,7 +39,7 @@ enum pst_status pstd_evaluator_options(struct pstd_evaluator *e,
                                        struct pst_exec_options *ret,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Makes e->engine for the plan, which it borrows. Before each step
- * of it, pst_engine_copy_values gives it the current values. */
+ * of e->engine, call pst_engine_copy_values to copy the current values. */
 enum pst_status pstd_evaluator_start(struct pstd_evaluator *e,
                                      struct pst_plan *plan,
                                      struct pst_transport *transport,

@@ -38,8 +38,8 @@ static void skip_blanks(struct reader *r, bool lines)
     }
 }
 
-/* Replaces the character after a backslash by the one that it stands for;
- * returns false if it is none of those. */
+/* Replaces the character after a backslash by the character that the escape
+ * stands for; returns false if there is no such escape. */
 static bool unescape_char(char *c)
 {
     static const char from[] = "\"\\ntr", to[] = "\"\\\n\t\r";
@@ -77,8 +77,8 @@ static enum pst_status read_string(struct reader *r, const char **ret,
     return PST_OK;
 }
 
-/* Reads a number, true or false in place, and ends it: the character after it
- * is put into *ret_after. */
+/* Reads a number, true or false in place, and ends it with NUL. *ret_after: the
+ * character after it, which the NUL may have replaced. */
 static enum pst_status read_word(struct reader *r, const char **ret,
                                  char *ret_after, struct pst_diag *diag)
 {

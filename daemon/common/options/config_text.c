@@ -31,7 +31,8 @@ size_t pstd_path_length(const char *paths)
     }
 }
 
-/* Appends the paths of a list; dir: where they are relative to, "": unknown. */
+/* Appends the paths of a list as absolute ones. dir: folder that relative paths
+ * refer to; "": unknown, so that they stay relative. */
 static void add_absolute(const char *text, const char *dir, struct pst_str *out)
 {
     for (;; text++) {

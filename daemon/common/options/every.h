@@ -26,7 +26,7 @@ static inline bool pstd_every_is_set(const struct pstd_every *every)
 enum pst_status pstd_every_parse(const char *who, const char *text,
                                  struct pstd_every *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints it so that pstd_every_parse reads the same. */
+/* Prints an interval so that pstd_every_parse reads the same. */
 void pstd_every_print(const struct pstd_every *every, struct pst_str *out);
 
 #endif

@@ -79,7 +79,7 @@ static enum pst_status check_tensors(const struct output *out, const char *path,
     enum pst_status status = check_input(out, path, diag);
     struct pst_given *given;
 
-    /* Opening the files reports what is wrong with them. */
+    /* Ignores errors: opening the files later reports them. */
     if ((!pst_has_suffix(path, PST_DATA_SHARD_INDEX) &&
          !pst_data_list_is_pattern(path)) ||
         pst_given_open(path, &given, NULL) != PST_OK)
@@ -96,7 +96,7 @@ static enum pst_status check_data(const struct output *out, const char *text,
     struct pst_data_list list;
     enum pst_status status = PST_OK;
 
-    /* Opening the data reports what is wrong with the list. */
+    /* Ignores errors: opening the data later reports them. */
     if (pst_data_list_read(text, &list, NULL) != PST_OK)
         return PST_OK;
     for (size_t i = 0; i < list.files.n && status == PST_OK; i++)

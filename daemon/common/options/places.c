@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks that nothing is written to places where checkpoints of this run, or of
+/* Checks that no option writes to a path where checkpoints of this run, or of
  * another one, are or will be. */
 #include <limits.h>
 #include <stdlib.h>
@@ -81,8 +81,8 @@ static bool resolve_missing(const char *path, unsigned most,
     return true;
 }
 
-/* Appends the path without links, as realpath does; but its last parts may be
- * missing, as those of a file that is made later are. */
+/* Appends the path without links, as realpath does, but accepts a path whose
+ * last parts do not exist yet. */
 static bool resolve(const char *path, unsigned most, struct pst_str *ret)
 {
     char *real = realpath(path, NULL);
@@ -99,9 +99,9 @@ static bool resolve(const char *path, unsigned most, struct pst_str *ret)
     return is_link ? ok : resolve_missing(path, most, ret);
 }
 
-/* True if the path is a file in the folder, or is in one of the folders that a
- * run makes there. is_folder: the path is a folder. Others may be beside the
- * checkpoints, and what they contain is safe. */
+/* True if the path is a file directly in `dir`, or is in one of the folders
+ * that a run creates there. is_folder: the path is a folder; it may be beside
+ * those folders. */
 static bool is_among(const char *path, const char *dir, bool is_folder)
 {
     struct pst_str of_path = {0}, of_dir = {0};
@@ -124,7 +124,8 @@ static bool is_among(const char *path, const char *dir, bool is_folder)
     return ret;
 }
 
-/* The same for the folder's best checkpoint, which may be a link. */
+/* Does the same for the folder of the best checkpoint in `dir`, which may be a
+ * link. */
 static bool is_among_best(const char *path, const char *dir, bool is_folder)
 {
     struct pst_str best = {0};
@@ -152,8 +153,8 @@ static enum pst_status check_place(const struct pstd_option *row,
         row->name, path, dir);
 }
 
-/* Finds the second folder of a run that is resumed without naming it. The
- * resume reports why the record of the first one cannot be read. */
+/* For a resume without --checkpoint-fallback: reads which fallback folder
+ * --checkpoint records. Ignores errors: the resume reports them. */
 static void find_second(const struct pstd_config *config,
                         struct pst_checkpoint_run *ret)
 {
@@ -198,8 +199,8 @@ enum pst_status pstd_check_places(const struct pstd_config *config,
     return status;
 }
 
-/* True if the folder of logs belongs to this run: it is one of its folders, or
- * names the run that is resumed. */
+/* Sets *ret if --log-dir is a folder of this run: --checkpoint,
+ * --checkpoint-fallback, or a folder that names the run that is resumed. */
 static enum pst_status is_own_folder(const struct pstd_config *config,
                                      bool *ret, struct pst_diag *diag)
 {

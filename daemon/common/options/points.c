@@ -8,7 +8,8 @@
 
 #define MAX_BYTES ((size_t)1 << 20)
 
-/* Appends the point of a line of n bytes, if it has one. False: it has more. */
+/* Appends the point of a line of n bytes, if it has one. False: the line has
+ * more than one. */
 static bool add_line(const char *line, size_t n, struct pst_str *out)
 {
     const char *const blanks = " \t\r";

@@ -29,14 +29,14 @@ struct pstd_ramp {
 enum pst_status pstd_ramp_parse(const char *who, const char *text,
                                 struct pstd_ramp *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints it so that pstd_ramp_parse reads the same. */
+/* Prints a ramp so that pstd_ramp_parse reads the same. */
 void pstd_ramp_print(const struct pstd_ramp *ramp, struct pst_str *out);
 
 /* Returns the number of microbatches of a step. *ret_end: the first step to
  * which another row applies; UINT64_MAX: there is none. ret_end may be NULL. */
 unsigned pstd_ramp_at(const struct pstd_ramp *ramp, uint64_t step,
                       uint64_t *ret_end);
-/* Returns the first row's number. */
+/* Returns the number of microbatches of the first row. */
 static inline unsigned pstd_ramp_first(const struct pstd_ramp *ramp)
 {
     return (unsigned)ramp->at[0].count;

@@ -22,7 +22,8 @@ static bool is_named(const char *text)
     return name_length(text) > 0 && access(text, F_OK) != 0;
 }
 
-/* Adds the set "NAME=FILES" of n bytes, or replaces that of the name. */
+/* Adds the set "NAME=FILES", a text of n bytes; replaces a set of the same
+ * name. */
 static enum pst_status add_set(const char *who, const char *text, size_t n,
                                struct pst_arena *arena, struct pstd_sets *ret,
                                struct pst_diag *diag)
@@ -141,7 +142,7 @@ void pstd_sets_add_absolute(const char *text, const char *directory,
     struct pst_diag ignored;
 
     pst_arena_init(&arena, PST_TAG_DAEMON);
-    /* A value that was stored can be read: only memory can be missing. */
+    /* The stored value was valid: reading it fails only for lack of memory. */
     if (pstd_sets_read("", text, &arena, &sets, &ignored) != PST_OK) {
         sets.n = 0;
         out->failed = true;

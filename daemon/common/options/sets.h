@@ -33,7 +33,7 @@ struct pstd_sets {
 enum pst_status pstd_sets_read(const char *who, const char *text,
                                struct pst_arena *arena, struct pstd_sets *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Takes one of several sets. An error ends the walk. */
+/* Function called for each set. An error ends pstd_sets_each. */
 typedef enum pst_status (*pstd_set_fn)(void *ctx, const struct pstd_set *set,
                                        struct pst_diag *diag);
 /* Reads the value of the option and calls take(ctx, set, diag) for each set,

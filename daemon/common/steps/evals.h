@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
 #define PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
 /*
- * Evaluations of a run by step: the best one, and the number of evaluations
- * since. Each has a loss, or with --eval-metric another number; then the
- * largest number may be the best one. One thread at a time.
+ * Evaluations of a run by step. An evaluation has a loss, or with --eval-metric
+ * another number, of which the largest may be the best. Finds the best
+ * evaluation, and counts those after it. One thread at a time.
  */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -15,19 +15,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Name of their file in the --checkpoint folder. */
+/* Name of the file of evaluations in the --checkpoint folder. */
 #define PSTD_EVALS_FILE "evaluations"
 
 struct pstd_eval {
     uint64_t step;
     double loss;
     double sets[PSTD_MAX_SETS]; /* the losses of named sets */
-    /* With --keep-best: better than the best evaluation that has a checkpoint,
-     * but without one itself. Not in the file. */
+    /* With --keep-best: this evaluation is better than the best one that has a
+     * checkpoint, but has none itself. Not in the file. */
     bool lost;
 };
 
-/* A zeroed array is empty; ascending by step. */
+/* Evaluations in ascending order of steps. A zeroed struct has none. */
 struct pstd_evals {
     struct pstd_eval *at;
     size_t n, cap;
@@ -47,7 +47,7 @@ bool pstd_evals_is_better(const struct pstd_eval *a, const struct pstd_eval *b,
  * equal; NULL: there is none. */
 const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
                                         bool largest);
-/* Order of the evaluations' numbers. pstd_evals_order() returns it for the text
+/* Which number is the best one. pstd_evals_order() returns that for the text
  * `of` of pstd_evals_read(). */
 enum pstd_evals_order {
     PSTD_EVALS_UNKNOWN,
@@ -55,7 +55,7 @@ enum pstd_evals_order {
     PSTD_EVALS_LARGEST,
 };
 enum pstd_evals_order pstd_evals_order(const char *of);
-/* Counts evaluations after the best one, up to a step, without lost ones. */
+/* Counts the evaluations after the best one, up to a step, except lost ones. */
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
                                uint64_t step);
 /* Drops the evaluations of steps after this one. */

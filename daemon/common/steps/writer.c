@@ -133,7 +133,7 @@ static enum pst_status truncate_after(struct pstd_steps_target *t,
                           t->dir);
 }
 
-/* Renames a file that is not continued, if it is not empty, and begins a new
+/* Renames a non-empty file that this run does not continue, and begins a new
  * one. */
 static enum pst_status replace_file(struct pstd_steps_target *t,
                                     const char *path,
@@ -184,7 +184,7 @@ static enum pst_status open_file(struct pstd_steps_target *t,
 
 /* --- writing -------------------------------------------------------------- */
 
-/* Writes the next records that are adjacent in the file, by one call. */
+/* Writes the next records that are adjacent in the file, in one call. */
 static enum pst_status write_some(struct pstd_steps_target *t,
                                   const struct pstd_steps_writer *w,
                                   struct pst_diag *diag)
@@ -229,8 +229,8 @@ static enum pst_status flush_target(struct pstd_steps_target *t,
     return status;
 }
 
-/* True if the open file is not the one in its folder. A file system that does
- * not answer is no reason to think so. */
+/* True if the open file is no longer the one in its folder; false also if the
+ * file system does not answer. */
 static bool is_moved(const struct pstd_steps_target *t)
 {
     struct pst_str path = {0};

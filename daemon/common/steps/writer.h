@@ -43,16 +43,17 @@ enum pst_status pstd_steps_begin(struct pstd_steps_writer *w,
                                  const struct pstd_steps_head *head,
                                  const char *const dirs[2],
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Call before the first flush: the run did not make the steps after this one
- * that the file in folder i has; they are removed. */
+/* Call before the first flush: removes from the file in folder i the records of
+ * steps after this one, which the run did not make. */
 void pstd_steps_disown_after(struct pstd_steps_writer *w, unsigned i,
                              uint64_t step);
 /* Adds the record of a step; never waits. now: time in seconds. True: a flush
  * is due. */
 bool pstd_steps_add(struct pstd_steps_writer *w,
                     const struct pstd_steps_record *record, double now);
-/* Closes each file that is no longer the one in its folder, which was removed,
- * moved or replaced by a copy; the next flush opens the one that is there. */
+/* Closes each file that is no longer the one in its folder, because it was
+ * removed, moved or replaced by a copy; the next flush opens the file of that
+ * name. */
 void pstd_steps_close_moved(struct pstd_steps_writer *w);
 void pstd_steps_flush(struct pstd_steps_writer *w, double now,
                       pstd_steps_failed_fn failed, void *ctx);

@@ -475,7 +475,7 @@ enum pst_status pstd_session_change(struct pstd_session *s,
                  ? pstd_attr_get(s, current_batch(s->w)->plan, &o, diag)
                  : make_change(s, &o, diag);
     if (status == PST_OK && o.kind != PSTD_CHANGE_GET)
-        pstd_health_reset(s); /* steps of the changed model differ in time */
+        pstd_health_reset(s); /* steps of the changed model take another time */
     pst_alive_restore_phase(before);
     return status;
 }

@@ -39,9 +39,9 @@ static enum pst_status set_microbatches(struct pstd_session *s, unsigned n,
     return PST_OK;
 }
 
-/* Lets the next step begin where it would after steps of this run, with the
- * ramp's numbers, from the position on: from that of the first step, if it is
- * unknown. */
+/* Moves the data to the next step's position: as if this run had made the steps
+ * since `place`, with the ramp's numbers of microbatches, or all earlier steps
+ * if `place` is unknown. */
 static enum pst_status begin_data(struct pstd_session *s,
                                   const struct pst_data_place *place,
                                   struct pst_diag *diag)

@@ -17,10 +17,10 @@ void pstd_ramp_prepare(struct pstd_session *s);
  * that was read. */
 enum pst_status pstd_ramp_update(struct pstd_session *s,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Not collective. The same, with data that begin at position `place`. After
- * steps since that position, or if it is unknown, the data begin where those
- * steps, or all earlier ones, would have left them if this run had made them.
- * skip_to: NULL, or the later position at which they begin instead
+/* Not collective. Does the same, with data that begin at position `place`. If
+ * steps were made since then, the data begin where this run's steps would have
+ * left them; if `place` is unknown, where all earlier steps would have.
+ * skip_to: NULL, or the later position at which the data begin instead
  * (pst_data_skip). */
 enum pst_status pstd_ramp_begin(struct pstd_session *s,
                                 const struct pst_data_place *place,

@@ -17,7 +17,7 @@ static bool has_changes(const struct pst_checkpoint *ckpt)
 }
 
 /* True if one of the newest checkpoints has a changed plan or changed options.
- * Only then it matters which of them is the newest undamaged one. */
+ * Only then does it matter which checkpoint is the newest undamaged one. */
 static bool any_has_changes(const char *dir)
 {
     struct pst_checkpoint_steps steps = {0};
@@ -40,8 +40,8 @@ static bool any_has_changes(const char *dir)
     return any;
 }
 
-/* If a checkpoint has changes, or --epochs counts from its place in the data,
- * reads every byte, as loading does, so that loading selects the same
+/* Reads every byte, as loading does, if a checkpoint has changes, or if
+ * --epochs counts from its position in the data: loading must select the same
  * checkpoint later. */
 struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                        char course[PST_CHECKPOINT_OPTIONS])

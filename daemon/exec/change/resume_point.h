@@ -14,13 +14,13 @@
 struct pstd_found {
     uint64_t step, changes;
     uint32_t any;                /* it contains a changed plan */
-    uint32_t fallback;           /* it is in the second folder */
+    uint32_t fallback;           /* it is in --checkpoint-fallback */
     struct pst_data_place place; /* position in the data of the next step */
 };
 
-/* Finds the newer one of the newest checkpoints of the two folders. course:
- * receives its lines of options. If no checkpoint can be read, returns zeros;
- * loading reports why. */
+/* Finds the newest checkpoint in the run's two folders. course: receives its
+ * lines of options. If no checkpoint can be read, returns zeros; loading
+ * reports why. */
 struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                        char course[PST_CHECKPOINT_OPTIONS]);
 

@@ -279,8 +279,8 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
         return status;
     if (s->w->rank == 0)
         pstd_course_change(s);
-    /* The newest checkpoint does not have the new options, but the run can
-     * still go back to it. */
+    /* The newest good checkpoint lacks the new options, but a rollback to it
+     * stays possible. */
     if (s->good_changes == s->changes)
         s->good_changes++;
     s->changes++;
@@ -425,10 +425,11 @@ static uint64_t next_choice(uint64_t bits)
     return carry | (((bits ^ carry) / low) >> 2);
 }
 
-/* Finds the smallest set of lines to leave out, so that the remaining ones are
+/* Finds the smallest set of lines to leave out, so that the remaining lines are
  * valid together and with the options of this run: some options need each
- * other, so that none of them can be tried alone. Appends the remaining ones to
- * `kept`, the others to `left` (all lines if there are too many choices). */
+ * other, so that none of them can be tried alone. Appends the remaining lines
+ * to r->kept, the others to `dropped` (all lines if there are too many
+ * subsets). */
 static enum pst_status drop_fewest(struct restored *r, struct pst_str *dropped,
                                    struct pst_diag *diag)
 {

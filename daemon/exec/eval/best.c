@@ -37,7 +37,8 @@ enum pst_status pstd_best_read_past(const struct pstd_session *s,
     enum pst_status status;
 
     ret->n = 0;
-    /* The first folder may have those of the run that this one replaced. */
+    /* Evaluations of an earlier run, or of one that this run has replaced, are
+     * not in its past. */
     if (!s->config.resume.on || s->replaced[0])
         return PST_OK;
     status = pstd_evals_read(path, ret, &of, diag);
@@ -152,10 +153,9 @@ static enum pst_status remove_all(const struct pstd_session *s,
                : pst_diag_errno(diag, errno, "cannot remove %s", path);
 }
 
-/* Sets *ret if the evaluations in the folder are not in this run's past.
- * Reports it if the comparison with the checkpoint's options could not: after
- * that checkpoint was saved, other evaluations were recorded, or the run went
- * on without any. */
+/* Sets *ret if the evaluations in the folder are not in this run's past. Warns
+ * if they differ although the checkpoint's options do not (s->other_eval):
+ * after that checkpoint was saved, other evaluations, or none, were made. */
 static enum pst_status check_comparable(struct pstd_session *s,
                                         const char *path, bool *ret,
                                         struct pst_diag *diag)

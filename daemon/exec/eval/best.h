@@ -8,7 +8,7 @@
 #include "daemon/common/steps/evals.h"
 #include "daemon/exec/session.h"
 
-/* A name in the --checkpoint folder. */
+/* Name of the folder of the best checkpoint in the --checkpoint folder. */
 #define PSTD_BEST_FOLDER PST_CHECKPOINT_BEST
 
 /* Reads the evaluations in this run's past: none if it is a new run, or if the
@@ -16,10 +16,10 @@
 enum pst_status pstd_best_read_past(const struct pstd_session *s,
                                     const char *path, struct pstd_evals *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Looks into best/: *ret becomes the best evaluation whose checkpoint is there,
- * and not bad or damaged, or is being saved (NULL: none). Those that are better
- * become lost, except that of step `but`. After an error nothing has
- * changed. */
+/* Reads best/. *ret: the best evaluation that has a checkpoint there, not known
+ * as bad or damaged, or whose checkpoint is being saved; NULL: there is none.
+ * Marks better evaluations as lost, except that of step `but`. After an error
+ * `past` is unchanged. */
 enum pst_status pstd_best_find(const struct pstd_session *s,
                                struct pstd_evals *past, uint64_t but,
                                const struct pstd_eval **ret,
@@ -33,8 +33,8 @@ enum pst_status pstd_best_check_folder(const struct pstd_session *s,
  * --checkpoint. */
 enum pst_status pstd_best_set_aside(struct pstd_session *s, uint64_t above,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Call when the run owns its folder: removes evaluations that are not in its
- * past, and sets their best checkpoints aside. Does so without --eval-data too,
+/* Call when the run owns its folder: removes evaluations that are not in the
+ * run's past, and sets their best checkpoints aside; without --eval-data, too,
  * since a later start may have it. */
 enum pst_status pstd_best_clean(struct pstd_session *s,
                                 struct pst_diag *diag) PST_MUST_CHECK;

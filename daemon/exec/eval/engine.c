@@ -169,8 +169,8 @@ static enum pst_status open_data(struct pstd_session *s,
     return status;
 }
 
-/* COLLECTIVE. Checks that all ranks have the same data, and shares rank 0's
- * extents, since other ranks may not read them. */
+/* COLLECTIVE. Checks that all ranks have the same data, and sends rank 0's
+ * numbers of steps and rows to the others, which may not read the data. */
 static enum pst_status share_data(struct pstd_session *s,
                                   struct pstd_evaluation *e,
                                   struct pst_diag *diag)

@@ -19,10 +19,9 @@ void pstd_eval_emit_failed(struct pstd_session *s, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Compares past evaluations with the checkpoints in best/, which has none of
- * the best evaluation if its save failed, or if --resume=STEP has moved it
- * away. Then only those that best/ has count, or the next one counts as the
- * first. */
+/* Compares past evaluations with the checkpoints in best/. If the best
+ * evaluation has none there (its save failed, or --resume=STEP has moved it
+ * away), reports that: then only evaluations with a checkpoint count. */
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -89,8 +88,8 @@ static void record_saved(struct pstd_session *s, uint64_t step)
     pstd_eval_write_past(s);
 }
 
-/* Removes what the best checkpoint, that of this step, takes the place of.
- * Nothing if best/ has a better one, which came back on its disk meanwhile. */
+/* Removes the checkpoints that the best one, of this step, replaces. Keeps them
+ * if best/ has a better one, for instance because its disk has come back. */
 static enum pst_status replace_best(struct pstd_session *s, uint64_t step,
                                     struct pst_diag *diag)
 {
@@ -106,9 +105,9 @@ static enum pst_status replace_best(struct pstd_session *s, uint64_t step,
     return status;
 }
 
-/* Records which evaluation is the best one when the save of that step has
- * ended. is_lost: it has made no checkpoint. If best/ cannot be read, this
- * evaluation alone is known to have none. Rank 0. */
+/* Records the best evaluation in the run's result, after the save of that step.
+ * is_lost: the save has made no checkpoint; if best/ cannot be read, only this
+ * evaluation is marked as lost. Rank 0. */
 static void update_result(struct pstd_session *s, uint64_t step, bool is_lost)
 {
     const bool largest = pstd_metric_largest(&s->config);

@@ -192,10 +192,10 @@ static enum pst_status name_sets(struct pstd_session *s,
     return PST_OK;
 }
 
-/* True if a start goes on although evaluations cannot be prepared: a live
+/* True if a run starts although its evaluations cannot be prepared: a live
  * change of the model has made them impossible, for instance because
- * --eval-model lacks a module that was swapped in. The run in which it was made
- * went on, so its restart must, too. Files that cannot be read have another
+ * --eval-model lacks a module that was swapped in. The run went on after that
+ * change, so its restart must, too. Files that cannot be read have another
  * cause. */
 static bool is_left_out(const struct pstd_session *s, enum pst_status status)
 {
@@ -253,8 +253,8 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     status = share_decision(s, status, &v, diag);
     if (status != PST_OK)
         return status;
-    /* If nothing is recorded, a stop has interrupted the evaluation of this
-     * step, and it is made now. */
+    /* If the evaluation of this step is not recorded, a stop has interrupted
+     * it, and it is due again. */
     e->at = v.recorded ? s->step : 0;
     emit_enough(s, &v);
     return PST_OK;
@@ -353,7 +353,7 @@ static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
     return status;
 }
 
-/* Adds the results on a set. */
+/* Adds the results of the evaluation on one set to the note. */
 static void add_found(struct pstd_note *note, const struct pstd_session *s,
                       const struct pstd_eval_found *found)
 {

@@ -21,7 +21,7 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s,
  * s->enough if the run had already stopped early. */
 enum pst_status pstd_eval_open(struct pstd_session *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Call when the run has gone back to the current step: later ones will be
+/* Call when the run has gone back to the current step: steps after it will be
  * evaluated again. */
 void pstd_eval_rewind(struct pstd_session *s);
 /* True if the current step has to be evaluated and was not evaluated yet. */

@@ -70,29 +70,29 @@ void pstd_eval_emit_failed(struct pstd_session *s, uint64_t step,
 /*
  * Restores past evaluations. A run that resumes from its newest checkpoint
  * repeats the steps after it and, with the same options, gets the same results;
- * if it gets worse ones, the best one stays the best (pstd_eval_put_past). A
+ * if they are worse, the best evaluation stays the best (pstd_eval_put_past). A
  * run that goes back further, or starts again, forgets them. Changes nothing in
  * the folder, which another job may own: pstd_best_clean() does.
  */
 enum pst_status pstd_eval_load_past(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /*
- * Adds the evaluation of the current step to the past ones. *ret: false if the
- * best one is of this step too, and is better: after a resume with other
- * options, or a rollback that leaves out data, the step has other parameters
- * than when its checkpoint was saved. Then that one stays the best.
+ * Adds the evaluation of the current step to the past ones. *ret false: not
+ * added, since the best one is of the same step, and better. That happens if
+ * the step is repeated with other parameters: after a resume with other
+ * options, or a rollback that skips data.
  */
 enum pst_status pstd_eval_put_past(struct pstd_session *s, bool *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Finds out which evaluations have no checkpoint in best/ now, without the one
- * that is just made and the one that is being saved. If best/ cannot be read,
- * it counts as before. */
+/* Marks evaluations that have no checkpoint in best/ as lost, except the one
+ * being saved. is_put: the evaluation of the current step was just added, and
+ * is not marked either. If best/ cannot be read, reports that and changes
+ * nothing. */
 void pstd_eval_update_lost(struct pstd_session *s, bool is_put);
 /* Writes the file of past evaluations, up to the first one whose checkpoint is
  * not yet saved, since a recorded best checkpoint must exist. If writing fails,
- * only a later resume is affected: it does not know the best evaluation. If the
- * folder could not be taken at the start, which was reported, writes nothing
- * until a save has taken it. */
+ * only a later resume is affected: it does not know the best evaluation. Writes
+ * nothing until the run owns the folder. */
 void pstd_eval_write_past(struct pstd_session *s);
 /* COLLECTIVE. Saves the best checkpoint, while steps continue if there is
  * memory for a copy. */

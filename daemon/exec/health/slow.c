@@ -11,7 +11,7 @@ void pstd_health_open(struct pstd_session *s)
     struct pst_silence before;
     struct pst_diag ignored;
 
-    /* Drops the silences of the time in which the model was loaded. */
+    /* Drops gaps between heartbeats while the model was loaded. */
     while (pst_pulse_take_silence(s->w->pulse, &before))
         ;
     if (s->w->rank != 0 ||

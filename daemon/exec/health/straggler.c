@@ -57,7 +57,7 @@ static unsigned count_slow(const struct pstd_series *p)
     return n;
 }
 
-/* Adds the time of step n (from 0), one of those from which the base is
+/* Adds the time of step n (from 0) to the times from which the base is
  * computed. */
 static void add_base_time(struct pstd_series *p, uint64_t n, double seconds)
 {

@@ -132,7 +132,7 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
         pstd_numbers_read(&s->spiked, &s->skipped, info.options);
         pstd_course_compare(s, &info);
     }
-    /* All ranks decide alike what follows a spike. */
+    /* All ranks need rank 0's counters, to decide alike after a spike. */
     if (status == PST_OK && s->w->size > 1 &&
         strcmp(s->config.on_spike, "none") != 0)
         status = pstd_broadcast(s->w, &s->spiked, sizeof(s->spiked), diag);
@@ -153,9 +153,9 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
-/* COLLECTIVE. Loads the newest good checkpoint of the run, or of its second
- * folder alone. A folder that cannot be taken is read nevertheless if it names
- * the run. *ret_begun: see pstd_session_roll_back. */
+/* COLLECTIVE. Loads the newest good checkpoint of the run; second: from
+ * --checkpoint-fallback only. A folder that the run cannot own now is read
+ * nevertheless if it names the run. *ret_begun: see pstd_session_roll_back. */
 static enum pst_status load_newest(struct pstd_session *s, bool second,
                                    struct pst_checkpoint_info *ret,
                                    bool *ret_begun, struct pst_diag *diag)
@@ -216,7 +216,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     s->saved_changes = info.changes;
     s->good_changes = s->changes;
     if (s->w->rank == 0) {
-        /* The count of rollbacks and the like only grows. */
+        /* The counters of rollbacks are not restored, since they only grow. */
         struct pstd_numbers ignored;
 
         pstd_gauge_read(&s->gauge, info.options);

@@ -126,9 +126,8 @@ static enum pst_status check_distinct(const struct pstd_session *s,
                         fallback);
 }
 
-/* Sets --checkpoint-fallback, unless it is given, to `fallback`, the second
- * folder that the run had before (or NULL), since the newest checkpoint may be
- * there. */
+/* Sets --checkpoint-fallback, unless it is given, to `fallback`, which the run
+ * had before (NULL: none), since the newest checkpoint may be there. */
 static enum pst_status restore_fallback(struct pstd_session *s,
                                         const char *fallback,
                                         struct pst_diag *diag)
@@ -147,7 +146,8 @@ static enum pst_status restore_fallback(struct pstd_session *s,
                            fallback, diag);
 }
 
-/* Leaves out checkpoints whose course the run has left. */
+/* Sets *ret if the folder has checkpoints that are unreadable, or that the run
+ * has not left by going back to an earlier step (--resume=STEP). */
 static enum pst_status has_checkpoints(
     const char *dir, const struct pst_checkpoint_rewinds *rewinds, bool *ret,
     struct pst_diag *diag)
@@ -182,8 +182,8 @@ static enum pst_status refuse_gone(const struct pst_checkpoint_pair *pair,
         pair->gone[0] ? second : first, pair->gone[0] ? first : second);
 }
 
-/* Sets *ret if the run has checkpoints, or if its second folder, which may have
- * some, is missing; the resume then reports that. */
+/* Sets *ret if the run has checkpoints, or if its fallback folder, which may
+ * have some, is missing; the resume then reports that. */
 static enum pst_status find_checkpoints(const struct pstd_session *s, bool *ret,
                                         struct pst_diag *diag)
 {
@@ -314,9 +314,9 @@ static const char *dir_of(const struct pstd_session *s, bool fallback)
     return fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
 }
 
-/* Takes a folder at the start. If that fails by an I/O error, such as a full
- * disk, and the run can save in the other folder, only reports a failed save:
- * each save tries again. */
+/* Takes ownership of a folder at the start. If that fails by an I/O error, such
+ * as a full disk, and the run can save in the other folder, only reports a
+ * failed save: each save tries again. */
 static enum pst_status claim_early(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
@@ -337,7 +337,7 @@ static enum pst_status claim_early(struct pstd_session *s, bool fallback,
     return PST_OK;
 }
 
-/* Takes a folder that could not be taken at the start, and moves the
+/* Takes ownership of a folder after the start, when that failed, and moves the
  * checkpoints away that the start would have moved away. */
 static enum pst_status claim_late(struct pstd_session *s, bool fallback,
                                   struct pst_diag *diag)
@@ -360,8 +360,8 @@ static enum pst_status claim_late(struct pstd_session *s, bool fallback,
     return status;
 }
 
-/* Rank 0: takes the folder if that has failed so far, else checks that the run
- * still owns it. */
+/* Rank 0: takes ownership of the folder if that has failed so far, else checks
+ * that the run still owns it. */
 static enum pst_status claim_or_check(struct pstd_session *s, bool fallback,
                                       struct pst_diag *diag)
 {
@@ -475,7 +475,7 @@ static enum pst_status check_token(const struct pstd_session *s,
     return status;
 }
 
-/* Rank 0: true if this job owns the folder, which may be taken later
+/* Rank 0: true if this job owns the folder; ownership may be taken later
  * (claim_early). */
 static bool is_owned(const struct pstd_session *s, const char *dir)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Finds the checkpoints that are in the past of the run, also in a folder that
- * cannot be taken: stages/files/checkpoint/lineage.h. */
+ * the run cannot own now: stages/files/checkpoint/lineage.h. */
 #include <string.h>
 
 #include "daemon/exec/session.h"
@@ -38,8 +38,8 @@ enum pst_status pstd_session_record_replaced(struct pstd_session *s,
     return PST_OK;
 }
 
-/* True if the checkpoints in the folder are the run's as far as it is known
- * now. owner: NULL if the folder was not taken. */
+/* True if the checkpoints in the folder are the run's, as far as is known now.
+ * owner: NULL if the run does not own the folder. */
 static bool is_own(const struct pstd_session *s, const char *dir, bool replaced,
                    const struct pst_checkpoint_owner *owner)
 {
@@ -83,7 +83,7 @@ enum pst_status pstd_session_begin_course(struct pstd_session *s,
         return PST_OK;
     s->course_number = pst_checkpoint_new_course(s->course_number);
     pst_checkpoint_add_rewind(&s->rewinds, s->course_number, s->step);
-    /* One record is enough: the run reads both. */
+    /* A record in one folder is enough, since the run reads both folders. */
     for (unsigned i = 0; i < PST_COUNT(owners); i++) {
         enum pst_status written;
 

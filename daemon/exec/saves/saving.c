@@ -26,7 +26,7 @@ struct outcome {
     enum pst_status status;
     const struct pst_diag *why; /* diagnosis of the failure */
     const char *bad;            /* why the saved checkpoint is bad, or "" */
-    bool fallback;              /* saved in the second folder */
+    bool fallback;              /* saved in --checkpoint-fallback */
     bool asked;                 /* a client waits for the event of the save */
     uint64_t step, changes;
     double seconds; /* from the step that was saved to the end of the save */
@@ -141,7 +141,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     return status;
 }
 
-/* Saves in the first folder or, if that fails, in the second one. */
+/* Saves in --checkpoint or, if that fails, in --checkpoint-fallback. */
 static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
                                      const struct pst_save_note *what,
                                      struct pst_diag *diag)
@@ -382,9 +382,9 @@ static enum pst_status begin_best_save(struct pstd_session *s,
                : end_best_save(s, status, diag);
 }
 
-/* COLLECTIVE. Ends a save; after a failure in the first folder begins one in
- * the second. Returns only fatal errors: a failed save only costs the
- * checkpoint. */
+/* COLLECTIVE. Ends a save; after a failure in --checkpoint begins one in
+ * --checkpoint-fallback. Returns only fatal errors: a failed save only costs
+ * the checkpoint. */
 static enum pst_status end_save(struct pstd_session *s, enum pst_status status,
                                 double stall_s, struct pst_diag *diag)
 {

@@ -134,8 +134,8 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Rank 0: reports that the run's second folder, which `serve` does not read,
- * has or may have a later checkpoint. */
+/* Rank 0: reports that the run's --checkpoint-fallback, which `serve` does not
+ * read, has or may have a later checkpoint. */
 static void emit_second(struct serving *s, const char *dir,
                         const struct pst_checkpoint_info *info)
 {

@@ -145,7 +145,7 @@ static void fini_needs(struct needs *n)
     pst_vec_fini(&n->fqns);
 }
 
-/* True if the value that is written to the buffer equals it: norms in eval mode
+/* True if the value written to the buffer equals the buffer: norms in eval mode
  * write back the values that they have read. */
 static bool is_unchanged(const struct pst_value *value,
                          const struct pst_value *buffer)

@@ -286,7 +286,8 @@ static void add_sample(const struct pstd_prom *prom, const char *name,
     pst_str_addf(out, "\"} %s\n", number);
 }
 
-/* Adds a metric with a sample for each named set that has the number. */
+/* Adds a metric with a sample for each named set that has a value. number: 0
+ * for the loss, 1 for bits per byte. */
 static void add_sets(const struct pstd_prom *prom, const char *name,
                      const char *help, size_t number, struct pst_str *out)
 {
@@ -331,8 +332,8 @@ static int create_temp(const char *path)
     return open(path, flags, 0644);
 }
 
-/* True for a pipe, a device or a folder, also through a link: root would replace
- * /dev/null itself. */
+/* True for a pipe, a device or a folder, also through a link: root would
+ * replace /dev/null itself. */
 static bool is_special(const char *path)
 {
     struct stat st;

@@ -169,7 +169,7 @@ static void write_values(struct pstd_tensorboard *t,
         if (rows[i].event != note->event || !has_number(note, rows[i].field))
             continue;
         pst__tensorboard__value__init(v);
-        /* protobuf-c packs it without changing it */
+        /* protobuf-c does not change the text */
         v->tag = (char *)rows[i].tag;
         if (set != NULL) {
             (void)snprintf(tags[i], sizeof(tags[i]), "eval/%s/%s", set,
@@ -207,7 +207,7 @@ static void set_value(const struct pstd_option *row, const char *text,
         ret->flag = strcmp(text, "1") == 0;
     } else {
         ret->what_case = PST__TENSORBOARD__SETTING__WHAT_TEXT;
-        ret->text = (char *)text; /* protobuf-c packs it without changing it */
+        ret->text = (char *)text; /* protobuf-c does not change the text */
     }
 }
 

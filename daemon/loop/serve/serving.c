@@ -168,7 +168,7 @@ static void fill_tensor(const struct pstd_port *port,
     to->name = port->name;
     to->dtype = (char *)pst_dtype_safetensors(port->meta.dtype);
     to->size = sizes;
-    /* One dimension even if each sample is a scalar. */
+    /* The dimension of samples exists even if each sample is a scalar. */
     to->n_size = PST_MAX(port->meta.rank, 1u);
     for (unsigned d = 0; d < to->n_size; d++)
         sizes[d] = (int)d == port->dim ? (uint64_t)(port->each * ask->samples)
