@@ -19,9 +19,9 @@ bool pst_node_is_work(const struct pst_node *node)
            (node->n_outs == 0 || node->outs[0]->base == NULL);
 }
 
-/* Returns the operations per second of a thread for a node's dtype. The rate of
- * bf16 is used for matmuls only: for those of bf16, also within heads, and,
- * with --dtype bf16, for those of f32. */
+/* Returns the operations per second of one thread for a node. The bf16 rate
+ * applies only to matmuls, also inside heads, whose operands are bf16 or, with
+ * --dtype bf16, f32. */
 static double speed_of(const struct pst_cost_setup *s,
                        const struct pst_node *node)
 {

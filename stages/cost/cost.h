@@ -10,9 +10,9 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/rates/rates.h"
 
-/* A training step costs three forward passes: the forward itself, and one each
- * for the gradients of inputs and of parameters. Used by callers that have no
- * joint graph. */
+/* Cost of a training step in forward passes: one for the forward itself, and
+ * one each for the gradients of inputs and of parameters. For callers that have
+ * no joint graph. */
 #define PST_COST_STEP 3.0
 /* A node that accesses fewer bytes than this is assumed to find them in its
  * core's cache, which is PST_COST_CACHE_RATE times as fast as memory. */

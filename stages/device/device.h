@@ -39,7 +39,7 @@ struct pst_kernels {
 struct pst_update {
     double lr, grad_scale, weight_decay;
     /* After grad_scale, elements of the gradient are limited to [-clip_value,
-     * clip_value]; 0: they are not. Only the cpu does that. */
+     * clip_value]; 0: no limit. Only the device cpu implements it. */
     double clip_value;
     double momentum;     /* sgd, rmsprop, muon */
     double dampening;    /* sgd */
@@ -55,8 +55,8 @@ struct pst_update {
     double lr_divisor; /* adagrad: 1 + (t - 1) * lr_decay */
     unsigned ns_steps; /* muon: iterations of Newton-Schulz */
     bool match_rms;    /* muon: adjust_lr_fn is match_rms_adamw */
-    /* adafactor: weight of the new squares, largest relative step, least RMS of
-     * a parameter and largest of an update. schedulefree: share is c */
+    /* adafactor: weight of the new squares, maximum relative step, minimum RMS
+     * of a parameter, maximum RMS of an update. schedulefree: share is c */
     double share, most, eps2, clip;
 };
 
@@ -75,10 +75,10 @@ struct pst_update {
  *           (0: none so far), and how many elements were kept. For optimizers
  *           that need the whole parameter (optim.h), `meta` is its meta, and
  *           the last of from but one is their scratch.
- *           With slot > 0, up to `slots` of the device's recorder, the numbers
- *           of *update are not those of this task, but of the newest one with
- *           that slot and n = 0, which does nothing but set them, and is not
- *           recorded. So recorded updates can be replayed with other numbers.
+ *           With slot > 0, up to `slots` of the device's recorder, the update
+ *           uses the numbers of *update of the newest task that had that slot
+ *           and n = 0, not its own. A task with n = 0 only sets these numbers,
+ *           and is not recorded: recorded updates can be replayed with others.
  *   ema     to += number * (from[0] - to), both f32; number 1: to = from[0]
  *
  * `to` may be one of `from`. Results do not depend on the number of threads in
@@ -127,8 +127,8 @@ struct pst_device_memory {
     ptrdiff_t to_host;
     unsigned ordinal; /* number of the device among those of its kind */
     void *context;    /* owned by the device */
-    /* The memory of another process (struct pst_exporter): only `fetch` may
-     * read it. It has device, base and size alone. */
+    /* The memory belongs to another process (struct pst_exporter): only `fetch`
+     * may read it, and only device, base and size are set. */
     bool foreign;
 };
 
@@ -158,39 +158,40 @@ struct pst_recorder {
     /* Enqueues the recorded work on COMPUTE. step: as in struct pst_rng_key. */
     void (*replay)(struct pst_device_memory *mem, void *recording,
                    uint64_t step);
-    /* Frees a recording, before the memory is closed; NULL is accepted. */
+    /* Frees a recording; NULL is accepted. Call it before the memory is closed.
+     */
     void (*free)(struct pst_device_memory *mem, void *recording);
     unsigned slots; /* largest slot of a task (struct pst_task) */
 };
 
-/* Alignment of addresses outside of the device's memory that kernels may read:
- * with it, kernels have the same bits as for operands in the memory. */
+/* Alignment that operands outside of the device's memory need: with it, kernels
+ * compute the same bits as from operands in that memory. */
 #define PST_DEVICE_ALIGN 16
 
 /*
- * Memory of the same device that does not belong to the struct
- * pst_device_memory: the caller's. Between steps, except where it says
- * otherwise.
+ * Memory that the caller has on the same device, outside of the struct
+ * pst_device_memory. Functions are called between steps unless their comment
+ * says otherwise.
  */
 struct pst_guest {
-    /* Returns the current device of this thread (CUDA: its context), which
-     * calls for any memory change; NULL: none. `restore` sets it again. */
+    /* Returns the current device of this thread (CUDA: its context); NULL:
+     * none. Calls for any memory may change it; `restore` sets it again. */
     void *(*current)(void);
     void (*restore)(void *current);
-    /* True if all of the bytes are memory of the device, as far as the first
-     * and the last one show it. A false answer is no failure of the device. */
+    /* True if the first and the last of the bytes are memory of the device. A
+     * false answer is no failure of the device. */
     bool (*owns)(struct pst_device_memory *mem, const void *at, size_t size);
-    /* Lets all queues wait for what this process has enqueued so far in the
-     * device's default stream (CUDA: the legacy one). */
+    /* Makes all queues wait for the work that this process has enqueued so far
+     * in the device's default stream (CUDA: the legacy one). */
     void (*join)(struct pst_device_memory *mem);
-    /* Returns memory that does not move, or NULL. */
+    /* Returns memory whose address does not change, or NULL on failure. */
     void *(*alloc)(struct pst_device_memory *mem, size_t size);
-    /* Waits for all work in COMPUTE, IN and OUT, and frees it; NULL is
+    /* Waits for all work in COMPUTE, IN and OUT, then frees the memory; NULL is
      * accepted. */
     void (*free)(struct pst_device_memory *mem, void *at);
 };
 
-/* How another process of this host finds a memory. */
+/* Identifies a memory for other processes of this host. */
 struct pst_exported {
     unsigned char handle[64]; /* owned by the device */
     uint64_t size;            /* bytes of the memory */
@@ -198,22 +199,23 @@ struct pst_exported {
 
 /*
  * Memory that processes of one host read of each other. A function that returns
- * false has written to `why` (of `size` bytes) what refused it, and the device
- * has not failed.
+ * false has written the reason to `why` (of `size` bytes); the device has not
+ * failed then.
  */
 struct pst_exporter {
     bool (*give)(struct pst_device_memory *mem, struct pst_exported *ret,
                  char *why, size_t size);
-    /* Opens a memory that another process gave. *ret lasts until `close`, which
-     * must come before the owner frees the memory and before mem is closed. */
+    /* Opens a memory that another process has exported by `give`. *ret lasts
+     * until `close`, which must come before the owner frees the memory and
+     * before mem is closed. */
     bool (*open)(struct pst_device_memory *mem, const struct pst_exported *from,
                  struct pst_device_memory *ret, char *why, size_t size);
-    /* No copy from the memory may be in flight. Returns false if the memory may
-     * still be open. */
+    /* Closes a memory that `open` has opened. No copy from it may be in flight.
+     * Returns false if the memory may still be open. */
     bool (*close)(struct pst_device_memory *mem,
                   struct pst_device_memory *foreign);
-    /* Another process may still read the memory: when it is closed, its bytes
-     * are not freed before the process ends. */
+    /* Says that another process may still read the memory: after `close` its
+     * bytes stay allocated until this process ends. */
     void (*keep)(struct pst_device_memory *mem);
 };
 
@@ -230,14 +232,14 @@ struct pst_device {
     enum pst_status (*open)(unsigned ordinal, size_t size,
                             struct pst_device_memory *ret,
                             struct pst_diag *diag);
-    /* Makes the operating system provide all pages of the memory now: page
+    /* Makes the operating system allocate all pages of the memory now: page
      * faults in the first step would make the other ranks wait. NULL: `open`
-     * has done it. */
+     * allocates all pages. */
     void (*touch)(struct pst_device_memory *mem, struct pst_pool *pool);
     void (*close)(struct pst_device_memory *mem);
     /* Enqueues a copy. IN: from the host; OUT: to the host; COMPUTE: within the
-     * memory. Ranges must not overlap. The host must not
-     * touch its side until the copy is done. */
+     * memory. Ranges must not overlap. The host must not touch its side until
+     * the copy is done. */
     void (*copy)(struct pst_device_memory *mem, enum pst_queue queue, void *to,
                  const void *from, size_t size);
     /* zero, launch and run enqueue on COMPUTE. */
@@ -271,9 +273,9 @@ struct pst_device {
     /* Indexed by enum pst_op_order (stages/ops/core/order.h); NULL: no kernel.
      */
     const struct pst_kernels *const *kernels;
-    /* Returns true if the device's kernel of penstock.chain can have the call,
-     * of which it uses only metas and arguments, as a part. NULL: any call of a
-     * kernel with PST_K_ELEMENTWISE. */
+    /* Returns true if the device can run the call as a part of a chain (its
+     * kernel of penstock.chain). Reads only metas and arguments of the call.
+     * NULL: true for kernels with PST_K_ELEMENTWISE. */
     bool (*joins)(const struct pst_kernel *kernel, const struct pst_call *call);
     /* The device whose kernels run calls that `kernels` does not support: the
      * launch copies their operands to the host and the results back. NULL:
@@ -283,7 +285,7 @@ struct pst_device {
      * none. The member may be NULL. */
     const char *(*products)(void);
     /* Appends the libraries that kernels call: "oneDNN 2.6.3; OpenBLAS 0.3.21,
-     * SkylakeX kernels". Only cpu has this and the next two. */
+     * SkylakeX kernels". Only cpu has this and the next two functions. */
     void (*describe)(struct pst_str *out);
     /* Returns the processor for which OpenBLAS chose its kernels: "SkylakeX".
      * *ret_better: one whose kernels would be faster here; NULL: none. */
@@ -300,24 +302,24 @@ struct pst_device {
     const struct pst_task_row *tasks;
     unsigned n_tasks;
     const struct pst_recorder *recorder; /* NULL: it records nothing */
-    /* NULL: its memory is the host's, or belongs to it alone. With it, kernels,
-     * the task "copy" and copies of IN and OUT may have addresses of guests
-     * where they read, and copies, where they write. */
+    /* NULL: the device's memory is the host's, or the device accesses only its
+     * own memory. Otherwise kernels, the task "copy" and copies of IN and OUT
+     * may read memory of the caller, and copies may write it. */
     const struct pst_guest *guest;
     /* Returns true if `fetch` can read the other memory, which a rank of this
-     * process has on the same kind of device. Makes it accessible. The member
-     * may be NULL: it never can. */
+     * process has on the same kind of device. Makes it accessible. NULL:
+     * `fetch` can read no other memory. */
     bool (*reaches)(struct pst_device_memory *mem,
                     const struct pst_device_memory *other);
-    const struct pst_exporter *exporter; /* NULL: for this process alone */
-    /* Enqueues a copy from the other memory, which `reaches` or `open` has made
-     * accessible, on IN. */
+    const struct pst_exporter *exporter; /* NULL: no other process reads */
+    /* Enqueues a copy on IN from the other memory, which `reaches` or `open`
+     * has made accessible. */
     void (*fetch)(struct pst_device_memory *mem, void *to,
                   const struct pst_device_memory *other, const void *from,
                   size_t size);
-    /* Checks that matmuls of f32 operands, rounded to TF32 (struct pst_call),
-     * can run on this host; diag says what they lack. The member may be NULL:
-     * the device has none. */
+    /* Checks that this host can run matmuls whose f32 operands are rounded to
+     * TF32 (struct pst_call); diag says what is missing. NULL: the device has
+     * no such matmuls. */
     enum pst_status (*check_tf32)(struct pst_diag *diag);
 };
 
@@ -370,7 +372,8 @@ void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size);
 void pst_device_pull_wait(struct pst_device_memory *mem, const void *at,
                           size_t size);
 
-/* Copies what the host has written at that address to the device; blocks. */
+/* Copies the bytes that the host has written to its copy of that address to the
+ * device; blocks. */
 static inline void pst_device_push(struct pst_device_memory *mem, void *at,
                                    size_t size)
 {
@@ -378,7 +381,8 @@ static inline void pst_device_push(struct pst_device_memory *mem, void *at,
         pst_device_push_wait(mem, at, size);
 }
 
-/* Copies from the device to the host; blocks. Returns the host address. */
+/* Copies from the device to the host's copy; blocks. Returns the address there.
+ */
 static inline void *pst_device_pull(struct pst_device_memory *mem,
                                     const void *at, size_t size)
 {

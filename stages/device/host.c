@@ -65,7 +65,7 @@ static void touch_part(void *ctx, unsigned part, unsigned parts)
         (void)madvise(mem->base + at, (size_t)PST_MIN(end - at, POPULATE_PIECE),
                       MADV_POPULATE_WRITE); /* best effort */
         if (part == 0)
-            pst_alive_progress(); /* the watched thread has part 0 */
+            pst_alive_progress(); /* part 0 runs on the watched thread */
     }
 }
 #endif

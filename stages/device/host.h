@@ -8,8 +8,9 @@
 enum pst_status pst_host_open(unsigned ordinal, size_t size,
                               struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* The threads of the pool touch a part each: the kernel clears pages at the
- * speed of one core, on the NUMA node of the thread that asks for them. */
+/* Each thread of the pool touches a part of the pages: the kernel clears pages
+ * at the speed of one core, on the NUMA node of the thread that touches them.
+ */
 void pst_host_touch(struct pst_device_memory *mem, struct pst_pool *pool);
 void pst_host_close(struct pst_device_memory *mem);
 /* There is one queue, which is synchronous: work is done when the call returns.
@@ -26,11 +27,11 @@ enum pst_status pst_host_poll(struct pst_device_memory *mem,
 double pst_host_time(struct pst_device_memory *mem,
                      const struct pst_event *event);
 
-/* Reserves addresses without physical memory until they are used. Returns NULL
- * on failure. */
+/* Reserves addresses; physical memory is allocated only when they are used.
+ * Returns NULL on failure. */
 void *pst_host_reserve(size_t size);
 void pst_host_release(void *at, size_t size);
-/* Reports, from errno, why an allocation has failed. */
+/* Writes to diag why an allocation of `size` bytes failed; err is an errno. */
 enum pst_status pst_host_refused(size_t size, int err, struct pst_diag *diag);
 
 #endif

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_ACTIONS_H
 #define PENSTOCK_STAGES_LAYOUT_ACTIONS_H
 /*
- * The actions of a rank, with all that is decided for them: slots when the rank
- * is planned (slots.h), instructions and messages when it starts (bind.h).
- * Constant in steps, except the requests of messages. Allocated in the rank's
- * heap. Exec thread only.
+ * The actions of a rank with their data: slots, assigned when the rank is
+ * planned (slots.h), and instructions and messages, made when it starts
+ * (bind.h). Constant in steps, except the requests of messages and the
+ * recordings. Allocated in the rank's heap. Exec thread only.
  */
 #include "stages/compile/program.h"
 #include "stages/sched/sched.h"
@@ -15,8 +15,8 @@ struct pst_residency_event;
 struct pst_param_reduction;
 
 /* Operations of an action besides its messages, in order. Addresses are final
- * once the rank has started, so a step looks nothing up; recordings change in
- * the first steps. */
+ * once the rank has started, so that a step looks nothing up; only recordings
+ * are made later, in the first steps. */
 enum pst_instr_kind {
     PST_INSTR_FILL, /* fill a model input (pst_fill_fn) */
     /* set the loss gradient to the weight of the microbatch */
@@ -30,11 +30,11 @@ enum pst_instr_kind {
  * ones (struct pst_recorder in stages/device/device.h). */
 enum pst_recording_state {
     PST_RECORDING_NEW,
-    PST_RECORDING_RAN, /* once without a recording, which loads kernels */
+    PST_RECORDING_RAN, /* ran once unrecorded: this loads kernels */
     PST_RECORDING_MADE,
     PST_RECORDING_REFUSED, /* the device could not record it */
 };
-/* A recording with the addresses of inputs that the caller has lent. */
+/* A recording for one set of addresses of inputs that the caller has lent. */
 struct pst_recorded_work {
     enum pst_recording_state state;
     void *handle;       /* made by the device; owned */
@@ -48,7 +48,7 @@ struct pst_recorded_work {
 struct pst_recording {
     unsigned
         n; /* number of instructions, from the one that has the recording */
-    /* Those that were used last; without lent inputs there is one. */
+    /* The recordings that were used last; only one if no inputs are lent. */
     struct pst_recorded_work made[PST_RECORDED_SETS];
     uint64_t uses;
     /* Addresses of the action's inputs that the caller may lend. */
@@ -67,13 +67,13 @@ struct pst_instr {
     void *to;
     const void *from; /* COPY: source */
     /* FILL of an input that may be lent (rank/lend.h): 1 + its index in the
-     * stage's graph, and the addresses by which actions read it */
+     * stage's graph, and the elements of `base` by which actions read it */
     unsigned own, n_cells;
     unsigned char ***cells;
     /* FILL; COPY: bytes to copy; 0: copies elements by from_meta and to_meta */
     size_t bytes;
     const struct pst_meta *from_meta, *to_meta;
-    struct pst_recording *recording; /* it begins here; NULL: none does */
+    struct pst_recording *recording; /* begins here; NULL: none */
 };
 
 struct pst_rank_action {
@@ -101,7 +101,7 @@ struct pst_rank_action {
     const unsigned *receives;
     size_t
         arena_end; /* end of the part of the arena that the action may access */
-    /* for a REDUCE of a parameter; else NULL */
+    /* REDUCE of one parameter: its reduction; else NULL */
     struct pst_param_reduction *reduction;
     /* Numbers of copies in the queue of the stash (spill.h), counted from the
      * begin of the step: how many must have ended before the action begins, and

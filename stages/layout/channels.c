@@ -30,9 +30,9 @@ static const struct pst_program *program_of(const struct pst_channels *t,
     return tail && s->tail != NULL ? s->tail : s->program;
 }
 
-/* Numbers the tags of all edges: an edge has one for the value, then one for
- * each part of its gradient. All ranks get the same numbers, since their plans
- * are equal. */
+/* Counts the tags of all edges: an edge has one tag for the value, then one for
+ * each part of its gradient. All ranks get the same tags, since their plans are
+ * equal. */
 static enum pst_status count_tags(struct pst_channels *t, struct pst_diag *diag)
 {
     const size_t n = t->role->plan->edges.n;

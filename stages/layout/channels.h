@@ -16,8 +16,8 @@ struct pst_passage {
     int64_t tag;
 };
 
-/* Passages in one direction; the same for all microbatches that have the same
- * programs. */
+/* The passages in one direction between two stages. Microbatches with the same
+ * programs have the same channel. */
 struct pst_channel {
     enum pst_action_kind kind;
     int stage, peer_stage;

@@ -4,8 +4,8 @@
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 
-/* True if a stage of the rank reads that model input, or an output of the plan
- * is the input itself. */
+/* True if a stage of the rank reads that model input, or keeps an output of the
+ * plan that is the input itself. */
 static bool reads_input(const struct pst_rank_role *role, unsigned input)
 {
     const struct pst_plan *plan = role->plan;

@@ -31,8 +31,8 @@ struct pst_rank_stage {
     struct pst_program *tail;    /* program of tail microbatches, or NULL */
     struct pst_slot_pool *pools; /* pool per region; FIXED, WORK: unused */
     unsigned n_pools;
-    /* microbatch whose backward runs first: it assigns gradients, later ones
-     * add to them */
+    /* microbatch whose backward runs first: it overwrites the accumulators,
+     * later ones add to them */
     int first_backward;
     size_t seed_offset; /* offset of the loss's gradient; 0: none */
 };
@@ -49,8 +49,8 @@ struct pst_rank_param {
     /* This rank adds its elements' gradients to the norm. For each element,
      * exactly one rank does this. */
     bool counted;
-    /* Elements that this rank updates, and whose gradient sum and optimizer
-     * states are on this rank: all, or its shard. */
+    /* Elements that this rank updates: all of the parameter, or this rank's
+     * shard. Their gradient sums and optimizer states are on this rank. */
     int64_t begin, n;
     size_t own_data, own_grad; /* offsets of their values and gradient sums */
 };
@@ -64,7 +64,7 @@ struct pst_rank_grad {
     size_t own;    /* offset of the sum of this rank's elements */
 };
 
-/* An eviction, or (in) a reload, of one slot of the stash (spill.h). Times are
+/* An eviction (in: a reload) of one slot of the stash (spill.h). Times are
  * indices into the rank's compute actions. */
 struct pst_spill_job {
     bool in;
@@ -74,7 +74,7 @@ struct pst_spill_job {
     /* must end before the action with this index; UINT32_MAX: before the copies
      * that follow */
     uint32_t need;
-    unsigned round_trip; /* the eviction and its reload have the same number */
+    unsigned round_trip; /* number that an eviction and its reload share */
     unsigned place;      /* number of the location outside of the arena */
     /* offset of that location in the stash's RAM or file, and its size */
     size_t outside, bytes;
@@ -120,15 +120,16 @@ struct pst_layout {
     size_t scattered; /* offset of the inputs that rank 0 sends */
     size_t *outputs;  /* per plan output: offset of its kept values */
     size_t *parts;    /* per plan->parts: offset of its kept values */
-    /* number of nodes in all lists; a kernel's fault has its node's number */
+    /* number of nodes in all lists; the fault of a kernel has the number of its
+     * node */
     unsigned n_sites;
 };
 
 /* Releases the layout, but not the programs. */
 void pst_layout_fini(struct pst_layout *l);
 
-/* True if parameters and optimizer states have the same offsets in both. all:
- * so has everything else that compiled programs address. */
+/* True if parameters and optimizer states have the same offsets in both
+ * layouts. all: also everything else that compiled programs address. */
 bool pst_layout_same_fixed(const struct pst_layout *a,
                            const struct pst_layout *b, unsigned n_stages,
                            bool all);

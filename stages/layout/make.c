@@ -91,8 +91,8 @@ static void count_prepared(struct fixed *f)
     }
 }
 
-/* Makes each microbatch assign, not add to, gradients that are reduced in each
- * microbatch. */
+/* Makes microbatches overwrite, not add to, the accumulators of gradients that
+ * are reduced in each microbatch. */
 static void mark_scattered(const struct pst_layout_maker *m,
                            struct pst_program *program)
 {
@@ -290,7 +290,7 @@ static size_t stage_work(const struct pst_rank_stage *s)
 }
 
 /* Returns the bytes of scratch that suffice for every update of this rank and
- * of its counterparts in other replicas. */
+ * of the same rank in other replicas. */
 static size_t update_work(const struct pst_layout_maker *m)
 {
     size_t work = 0;

@@ -23,15 +23,16 @@ typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
 /* Memory of the caller with an input of one microbatch. */
 struct pst_lent {
     const void *data; /* its first element */
-    /* copied: the rank copies it from there, by these strides; else it is
-     * contiguous and aligned, and kernels read it where it is. */
+    /* copied: the rank copies the input from there, by these strides; else the
+     * input is contiguous and aligned, and kernels read it in place. */
     bool copied;
     struct pst_meta meta;
 };
-/* Sets *ret to where the caller has the same bytes: in memory that the reader's
- * device reads. in_place: kernels can read them there; on the host each element
- * is then aligned to its size, elsewhere the first one to PST_DEVICE_ALIGN.
- * Without in_place, *ret must be copied. False: they have to be filled. Any
+/* Sets *ret to the caller's memory with the bytes that pst_fill_fn would write;
+ * the reader's device must be able to read it. in_place: kernels can read the
+ * bytes there; on the host each element must then be aligned to its size,
+ * elsewhere the first one to PST_DEVICE_ALIGN. Without in_place, *ret must be
+ * copied. False: the caller has no such memory, and the input is filled. Any
  * thread, several at a time; called once for each input that is read. */
 typedef bool (*pst_lend_fn)(void *ctx, const struct pst_device_memory *reader,
                             bool in_place, unsigned microbatch, unsigned input,
@@ -42,14 +43,14 @@ typedef bool (*pst_lend_fn)(void *ctx, const struct pst_device_memory *reader,
 typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
                                         struct pst_diag *diag);
 
-/* Parts of a parameter's state that are sharded over R replicas: each holds an
- * R-th of them. Results do not depend on the choice. */
+/* The parts of a parameter's state that are sharded: each of R replicas holds
+ * an R-th of them. The choice does not change results. */
 enum pst_sharing {
     PST_SHARING_NONE,
     /* optimizer states and the f32 values and gradients that an update reads */
     PST_SHARING_ZERO1,
-    PST_SHARING_ZERO2, /* also gradients: reduced in each microbatch */
-    PST_SHARING_ZERO3, /* also values: gathered where they are used */
+    PST_SHARING_ZERO2, /* also gradients, reduced in each microbatch */
+    PST_SHARING_ZERO3, /* also values, gathered where they are used */
 };
 /* Returns "none", "zero1", ... */
 const char *pst_sharing_word(enum pst_sharing shard);
@@ -61,8 +62,9 @@ struct pst_exec_options {
     unsigned ranks;        /* ranks of a pipeline */
     unsigned replicas;     /* copies of the pipeline; 0 means 1 */
     unsigned microbatches; /* per step, over all replicas */
-    /* The numbers of microbatches that steps of an engine may have, all
-     * different, with `microbatches` among them; n_counts 0: that one only. */
+    /* All numbers of microbatches that steps of an engine may have, different
+     * from each other; `microbatches` is one of them. n_counts 0: only
+     * `microbatches`. */
     const unsigned *counts;
     unsigned n_counts;
     /* The plan bound to one row less (stages/split/bind/bind.h), for the last
@@ -80,9 +82,9 @@ struct pst_exec_options {
     bool check_grads;
     unsigned threads; /* threads of each rank's kernel pool; 0: its share of
                          the cores */
-    /* Bind each kernel thread to a processor of its own. The threads of this
-     * process come after those of `before_here` other ranks of this host, of
-     * all ranks_here (0: only those of this process are here). */
+    /* Bind each kernel thread to a processor of its own. ranks_here: number of
+     * ranks on this host (0: only those of this process); the threads of this
+     * process come after those of the first `before_here` of them. */
     bool bind;
     unsigned before_here, ranks_here;
     /* Run the ranks of one process on a thread each; else the caller's thread
@@ -135,7 +137,7 @@ struct pst_exec_options {
     /* Inputs may be lent for a step (pst_engine_lend), on devices whose memory
      * is the host's, or that read memory of the caller (struct pst_guest). */
     bool lends_inputs;
-    bool no_fallback; /* refuse calls that the device leaves to the host */
+    bool no_fallback; /* refuse plans that leave calls to the host */
     /* Do not copy buffers before a step. A failed step may leave them half
      * changed, so the engine must not be used after it. */
     bool no_undo;
@@ -162,8 +164,8 @@ struct pst_memory {
     size_t workspace;   /* scratch within one action */
     size_t outputs;     /* kept user outputs, losses, gradients of inputs */
     unsigned in_flight; /* maximum number of microbatches held by one stage */
-    /* Not memory: bytes that a step copies, since they cannot be written in
-     * place, or so that a failed step can be undone. */
+    /* Bytes that a step copies (not memory): because values cannot be written
+     * in place, or so that a failed step can be undone. */
     size_t copied;
     /* With options.stash: maximum bytes of the stash that are kept outside of
      * the arena, and bytes that a step copies out and back. */

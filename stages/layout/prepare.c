@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Programs of one rank that prepare the same value from a parameter (the
- * converted weight, for microbatches of two sizes or for two stages that share
- * it) compute and store it once.
+ * Several programs of a rank may prepare the same value from a parameter, such
+ * as a converted weight: programs for microbatches of two sizes, or of two
+ * stages that share the parameter. The value is computed and stored once.
  */
 #include "stages/layout/prepare.h"
 

@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_ROLE_H
 #define PENSTOCK_STAGES_LAYOUT_ROLE_H
 /*
- * The identity of a rank in its job, and the engine's data that it reads. Fixed
- * before the rank is created; the engine owns it and outlives the rank. Only
- * weights and update counts change, between steps. Any thread may read it.
+ * The numbers of a rank in its job, and the data of the engine that the rank
+ * reads. Fixed before the rank is created; the engine owns the data and
+ * outlives the rank. Only weights and update counts change, between steps. Any
+ * thread may read it.
  */
 #include "stages/layout/batch.h"
 #include "stages/layout/groups/groups.h"
@@ -27,14 +28,14 @@ struct pst_rank_role {
      * states were initialized. */
     const uint64_t *updates, *since;
     const struct pst_loss_scaler *scaler; /* NULL: the loss is not scaled */
-    /* The step is not applied if its loss or its norm is above these. */
+    /* The largest loss and the largest norm with which a step is applied. */
     const double *limits;
     unsigned replica, rank; /* rank: number in its pipeline */
     /* index in the step of this replica's microbatch 0 */
     unsigned first_mb;
 };
 
-/* Returns the job's number of this replica's rank 0. */
+/* Returns the number in the job of this replica's rank 0. */
 static inline unsigned pst_role_first(const struct pst_rank_role *role)
 {
     return role->replica * role->options.ranks;
@@ -114,7 +115,8 @@ static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
            (pst_role_checks_norm(role) || role->options.grad_norm);
 }
 
-/* Returns the factor of the loss, and of all gradients in the arena. */
+/* Returns the factor by which the loss, and thus all gradients in the arena,
+ * are multiplied. */
 static inline double pst_role_loss_scale(const struct pst_rank_role *role)
 {
     return role->scaler != NULL ? role->scaler->scale : 1;
@@ -156,7 +158,8 @@ static inline bool pst_role_shares(const struct pst_rank_role *role,
     return pst_role_sharing(role, param) != PST_SHARING_NONE;
 }
 
-/* True if replicas also reduce the parameter's gradient in each microbatch. */
+/* True if replicas also shard the parameter's gradient, which they reduce in
+ * each microbatch. */
 static inline bool pst_role_scatters(const struct pst_rank_role *role,
                                      unsigned param)
 {
@@ -164,7 +167,8 @@ static inline bool pst_role_scatters(const struct pst_rank_role *role,
            pst_role_sharing(role, param) >= PST_SHARING_ZERO2;
 }
 
-/* True if the parameter's value is also gathered where it is used. */
+/* True if replicas also shard the parameter's value, which they gather where it
+ * is used. */
 static inline bool pst_role_gathers(const struct pst_rank_role *role,
                                     unsigned param)
 {

@@ -30,7 +30,7 @@
 #define POOL_CHUNK 1024
 
 /* One piece of a message. pst_request.impl points to the message's first piece.
- * With `checks` the last piece is the checksum of all others. */
+ * With `checks`, the last piece is the checksum of the others. */
 struct piece {
     MPI_Request mpi;
     int len; /* bytes */
@@ -89,15 +89,16 @@ static bool grow_pool(struct mpi *t)
 
 static void mpi_close(struct pst_transport *base);
 
-/* A duplicate in the making: MPI writes to it until its request is done. */
+/* A communicator that is being duplicated: MPI writes to `comm` until the
+ * request is done. */
 struct duplicate {
     MPI_Comm comm;
     MPI_Request request;
     struct duplicate *next;
 };
 
-/* Duplicates that other ranks have not made in time. MPI may still make them.
- */
+/* Duplications that other ranks have not joined in time. MPI may still complete
+ * them. */
 static struct duplicate *abandoned;
 
 /* Waits until all ranks duplicate the communicator. limit: seconds; 0: none. */
@@ -124,8 +125,8 @@ static enum pst_status await_duplicate(struct duplicate *d, double limit,
                : fail(diag, code, "cannot duplicate the communicator");
 }
 
-/* Duplicates a communicator of an application's, one of whose ranks may never
- * do so. */
+/* Duplicates a communicator of an application. Fails after `limit` seconds,
+ * since one of its ranks may never do the same. */
 static enum pst_status duplicate_in_time(MPI_Comm from, double limit,
                                          MPI_Comm *ret, struct pst_diag *diag)
 {
@@ -150,7 +151,8 @@ static enum pst_status duplicate_in_time(MPI_Comm from, double limit,
     return status;
 }
 
-/* Duplicates a communicator. Its error handler is the caller's, and stays. */
+/* Duplicates a communicator, and leaves its error handler, the caller's, as it
+ * was. */
 static enum pst_status duplicate_comm(const struct mpi *t, MPI_Comm from,
                                       double limit, MPI_Comm *ret,
                                       struct pst_diag *diag)
@@ -175,8 +177,8 @@ static enum pst_status duplicate_comm(const struct mpi *t, MPI_Comm from,
     return status;
 }
 
-/* Duplicates the communicator twice and queries this rank, the size and the
- * host's size. */
+/* Duplicates the communicator twice, and queries this rank's number, the number
+ * of ranks, and the number of ranks on this host. */
 static enum pst_status open_comms(struct mpi *t, MPI_Comm from, double limit,
                                   struct pst_diag *diag)
 {
@@ -287,7 +289,7 @@ static enum pst_status check_initialized(struct pst_diag *diag)
 enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
                                                struct pst_diag *diag)
 {
-    static const MPI_Comm nothing; /* f2c returns it for a wrong integer */
+    static const MPI_Comm nothing; /* result of MPI_Comm_f2c on failure */
     enum pst_status status = check_initialized(diag);
     MPI_Comm made;
 
@@ -356,8 +358,8 @@ enum pst_status pst_transport_mpi_on(const void *comm, double limit,
 }
 
 /* Ends a message in flight. In an application's MPI a peer that has failed may
- * never take part: then receives are cancelled, and sends that have not ended
- * are left to MPI, which must not keep the caller. */
+ * never take part: there receives are cancelled, and unfinished sends are freed
+ * without waiting for them. */
 static void end_piece(const struct mpi *t, struct piece *p)
 {
     int done = 0;
@@ -380,7 +382,7 @@ static void mpi_close(struct pst_transport *base)
 
     if (!t)
         return;
-    (void)MPI_Finalized(&ended); /* by an application that closes too late */
+    (void)MPI_Finalized(&ended); /* perhaps by the application */
     for (struct chunk *c = t->chunks; !ended && c; c = c->next)
         for (size_t i = 0; i < POOL_CHUNK; i++)
             end_piece(t, &c->pieces[i]);
@@ -521,8 +523,8 @@ static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
     return post_message((struct mpi *)base, peer, tag, buf, len, true, req);
 }
 
-/* Posts the receive of an awaited piece if its message has arrived; of a
- * message of another length into memory of its own, since it is dropped. */
+/* Posts the receive of an awaited piece if its message has arrived. A message
+ * of another length is received into separate memory and dropped. */
 static void receive_arrived(const struct mpi *t, struct piece *p)
 {
     MPI_Message message;
@@ -645,7 +647,7 @@ static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
     return PST_OK;
 }
 
-/* Lets all messages in flight progress: any call of Open MPI does. */
+/* Lets all messages in flight progress, as any call into Open MPI does. */
 static void mpi_progress(struct pst_transport *base)
 {
     int flag;

@@ -141,7 +141,8 @@ static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
     return PST_OK;
 }
 
-/* Does not wait: a message that is unmatched now will stay unmatched. */
+/* Does not wait for messages: no rank can post the other side of an unmatched
+ * one any more. */
 static void self_close(struct pst_transport *base)
 {
     struct self *t = (struct self *)base;
@@ -179,8 +180,8 @@ static struct queue *queue_of(struct self *t, const struct slot *s)
     return &t->queues[hash >> 24 & (N_QUEUES - 1)];
 }
 
-/* Removes the oldest message that matches `want` (a receive for a send, or the
- * reverse) from the queue and returns its slot; NONE: there is none. */
+/* Removes from the queue the oldest message that matches `want` (a receive for
+ * a send, or the reverse), and returns its slot; NONE: there is none. */
 static int remove_match(struct self *t, struct queue *queue,
                         const struct slot *want)
 {

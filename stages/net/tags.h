@@ -37,13 +37,13 @@ enum pst_msg {
         PST_N_MSGS
 };
 
-/* True if a rank posts one receive with that tag from a peer at a time, whose
- * length depends on more than what ranks have compared. */
+/* True for a tag of messages whose length the ranks have not compared before. A
+ * rank posts only one receive with such a tag from a peer at a time. */
 #define PST_MSG_IS_ALONE(tag)                                                  \
     ((tag) >= PST_MSG_BROADCAST && (tag) <= PST_MSG_CALLED)
 
-/* The 2^28 tags that MPI implementations support at least are used twice: for
- * edges, and on a second communicator for all others. */
+/* MPI implementations support at least 2^28 tags. These are used twice: for
+ * edges on one communicator, and for all other messages on a second one. */
 #define PST_MSG_OTHERS PST_MSG_REPORT
 _Static_assert(PST_MSG_EDGES == 0 && PST_MSG_OTHERS == 1 << 28 &&
                    PST_N_MSGS - PST_MSG_OTHERS <= PST_MSG_OTHERS,

@@ -62,9 +62,9 @@ struct pst_transport_ops {
     /* PST_ERR_PEER and PST_ERR_DAMAGED are final for that peer. */
     enum pst_status (*test)(struct pst_transport *t, struct pst_request *req);
     /* Receives a message with this tag from any rank; PST_AGAIN if there is
-     * none. Only for tags that irecv never uses, and for messages so short that
-     * they are sent eagerly. A message of another length is dropped:
-     * PST_ERR_PEER. */
+     * none. Only for tags that are not used with irecv, and for messages that
+     * are short enough to be sent eagerly. A message of another length is
+     * dropped: PST_ERR_PEER. */
     enum pst_status (*take)(struct pst_transport *t, int tag, void *buf,
                             size_t len, unsigned *ret_from);
     /* Lets messages in flight progress; called between kernels. */
@@ -83,7 +83,7 @@ struct pst_pulse;
 struct pst_transport {
     const struct pst_transport_ops *ops;
     struct pst_pulse *pulse; /* stages/run/watch/pulse.h; NULL: none */
-    /* Each rank has its own thread; set once, before these start. */
+    /* Each rank has a thread of its own; set once, before the threads start. */
     bool threads;
     /* Messages are sent with a checksum (CRC32C), which is verified on arrival:
      * PST_ERR_DAMAGED. Set equally on all ranks, while no message is in flight;

@@ -7,8 +7,8 @@
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"
 
-/* Binds the threads of a pool and the thread that calls it: threads `first` and
- * following of the n on this host. */
+/* Binds the threads of a pool and `caller`, the thread that uses the pool. They
+ * are numbers first, first + 1, ... of the n threads on this host. */
 static enum pst_status bind_pool(struct pst_engine *engine,
                                  const struct pst_topology *topology,
                                  const struct pst_pool *pool, pthread_t caller,

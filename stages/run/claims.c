@@ -12,9 +12,8 @@ struct claim {
     uint64_t bytes; /* bytes of the rank's arena */
 };
 
-/* Checks that the ranks that share the host with rank k (group: the control
- * group) need together no more memory than is left there. why: as in
- * pst_claims_check. */
+/* Checks that the memory that all ranks on the host of rank k (group: in its
+ * control group) need together is left there. why: as in pst_claims_check. */
 static enum pst_status check_shared(const struct claim *claims, unsigned n,
                                     unsigned k, bool group, const char *why,
                                     struct pst_diag *diag)

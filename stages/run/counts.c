@@ -116,9 +116,9 @@ static enum pst_status plan_rank(struct pst_engine *engine, unsigned i,
                               engine->first + k, grid->options.microbatches);
 }
 
-/* Lets all numbers of microbatches share the programs of a rank. With zero2 and
- * zero3 the addresses of gathered parameters and scattered gradients depend on
- * the schedule, so that each number compiles programs of its own. */
+/* Lets the plans for all numbers of microbatches share the programs of a rank.
+ * With zero2 and zero3 they cannot: the addresses of gathered parameters and
+ * scattered gradients depend on the schedule. */
 static enum pst_status share_programs(struct pst_engine *engine, unsigned n,
                                       struct pst_diag *diag)
 {
@@ -211,7 +211,8 @@ static enum pst_status open_device(struct pst_engine *engine, unsigned k,
         diag);
 }
 
-/* Checks what the first matmuls would wait for. */
+/* Checks that OpenBLAS finds memory for all threads: without it the first
+ * matmuls would wait forever. */
 static enum pst_status check_products(const struct pst_engine *engine,
                                       struct pst_diag *diag)
 {

@@ -26,16 +26,16 @@
  * the clock. */
 #define WATCH_EVERY 128
 /* Seconds that a round may take. On a host with too few processors it may take
- * 10 ms; then each one reads the clock, since a process that does not read it
- * for a second counts as stopped. WATCH_FIRST: two early rounds that find out.
- */
+ * 10 ms; then each round reads the clock, since a process that does not read it
+ * for a second counts as stopped. WATCH_FIRST: two early rounds that read the
+ * clock to find this out. */
 #define WATCH_SLOW     1e-3
 #define WATCH_FIRST(i) ((i) == 8 || (i) == 16)
 
 /* A rank that has waited for T seconds sleeps for T / NAP_SHARE between two
- * rounds, once that is NAP_MIN or more, and NAP_MAX at most. So it leaves the
- * processor to others, and a message after a long wait is seen at most .4 % of
- * that wait later. */
+ * rounds, if that is at least NAP_MIN, and for at most NAP_MAX. This leaves the
+ * processor to others, and delays a message by at most .4 % of the wait for it.
+ */
 #define NAP_SHARE 256
 #define NAP_MIN   10e-6 /* seconds */
 #define NAP_MAX   200e-6
@@ -117,7 +117,7 @@ bool pst_engine_is_stuck(const struct pst_engine *engine)
 }
 
 /* Returns the digest of a schedule's actions. Costs and files may differ
- * between hosts, so they are not in it. */
+ * between hosts, so the digest leaves them out. */
 static uint64_t digest_of(const struct pst_schedule *s)
 {
     uint64_t hash = 0;
@@ -300,7 +300,8 @@ static enum pst_status wait_a_while(struct pst_engine *engine,
         idle->nap = PST_MIN((now - idle->since) / NAP_SHARE, NAP_MAX);
     }
     if (idle->nap >= NAP_MIN) {
-        /* The thread may be one of a program that uses the library. */
+        /* Restored below: the thread may belong to a program that uses the
+         * library. */
         const int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
 
         (void)prctl(PR_SET_TIMERSLACK, NAP_SLACK, 0, 0, 0);
@@ -352,8 +353,8 @@ static enum pst_status drive_ranks(struct pst_engine *engine,
 
 /* Returns the share of the step's time in which a rank does not work, as mean
  * over the ranks. Ranks that end early wait for the last one, so the whole step
- * counts. In the first step the optimizer's time of this rank is taken for all
- * ranks. */
+ * counts. In the first step the ranks have reported no optimizer time: that of
+ * this rank stands for all. */
 static double bubble_of(const struct pst_decision *v,
                         const struct pst_times *mine)
 {
@@ -362,8 +363,8 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
-/* True if `fill` itself measures how long it takes. A rank that gets its inputs
- * from rank 0 has no data. */
+/* True if `fill` itself measures how long it takes. A rank that receives its
+ * inputs from rank 0 has no data (ctx is NULL). */
 static bool measures_itself(const struct pst_source *source)
 {
     return source->fill == pst_data_fill && source->ctx != NULL;

@@ -19,8 +19,9 @@ struct pst_engine_count {
 struct pst_source {
     pst_fill_fn fill;
     void *ctx;
-    /* Time in `fill`: in this step, or, of data that measure it themselves
-     * (pst_data_seconds), before this step. */
+    /* Seconds spent in `fill` in this step. For data that measure this
+     * themselves (pst_data_seconds): the seconds that they reported before this
+     * step. */
     double seconds;
 };
 
@@ -39,16 +40,17 @@ struct pst_engine {
     /* Updates applied in the whole run, and, per parameter, how many of them
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
-    /* The loss scale of the next step, and that of the newest one, by which its
-     * gradients in the arenas are multiplied. */
+    /* scaler: the loss scale of the next step. step_scale: the loss scale of
+     * the newest step, by which its gradients in the arenas are multiplied. */
     struct pst_loss_scaler scaler;
     double step_scale;
     double limits[2]; /* largest loss and norm (pst_engine_limit) */
     /* Number of calls that may have changed values; the same on all ranks. */
     uint64_t changes;
-    /* state/values.c: the engine whose values this one has, and its `changes`
-     * at that time. borrowed[k * params.n + i]: local rank k reads parameter i
-     * in the memory of that engine; NULL: no rank does. */
+    /* state/values.c: the engine from which this one has its values, and the
+     * `changes` of that engine at that time. borrowed[k * params.n + i]: local
+     * rank k reads parameter i in the memory of that engine; NULL: no rank
+     * does. */
     const struct pst_engine *lender;
     uint64_t lender_changes;
     bool *borrowed;
@@ -72,14 +74,15 @@ struct pst_engine {
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */
     /* Processors of the kernel threads, rank by rank; empty: not bound. */
     struct PST_VEC(unsigned) processors;
-    /* By local rank. devices: its arena. programs: its programs, if several
-     * numbers of microbatches share them; else NULL. */
+    /* By local rank. devices: the rank's arena. programs: the rank's programs,
+     * if several numbers of microbatches share them; else NULL. */
     struct pst_rank_device *devices;
     struct pst_programs *programs;
-    /* Rows of all ranks: the memories that each local rank reaches (struct
-     * pst_traffic); NULL: none. By rank, NULL with one process: foreign, what
-     * this process has opened of others; readers, who has opened its memory.
-     * no_peers: why it could not; "": it could. */
+    /* By local rank and rank of the job: peers, the memories that the local
+     * rank reaches (struct pst_traffic); NULL: none. By rank of the job, NULL
+     * if there is one process: foreign, the memory of that rank, opened by this
+     * process; readers, true if that rank has opened this process's memory.
+     * no_peers: why memory is not shared; "": it is. */
     const struct pst_device_memory **peers;
     struct pst_device_memory *foreign;
     bool *readers;
@@ -108,9 +111,9 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
 enum pst_status pst_weights_new(const struct pst_grid *grid, double **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* bound.c. Binds the calling thread, those of the lanes and of all kernel
- * pools, which have been started. PST_ERR_UNSUPPORTED if the ranks on this host
- * have more threads than it has processors. */
+/* bound.c. Binds the calling thread, and the threads of the lanes and of all
+ * kernel pools, which must run already. PST_ERR_UNSUPPORTED if the ranks on
+ * this host have more threads than it has processors. */
 enum pst_status pst_engine_bind_threads(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 

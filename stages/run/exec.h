@@ -31,8 +31,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
  * pst_engine_is_stuck. NULL is accepted. */
 void pst_engine_free(struct pst_engine *engine);
 /* Between steps, on all ranks: sets the number of microbatches of the next
- * steps to one of options.counts. Parameters, optimizer states and the reports
- * of the last step stay. PST_ERR_USAGE: it is none of them. */
+ * steps. Parameters, optimizer states and the reports of the last step stay.
+ * PST_ERR_USAGE: the number is not in options.counts. */
 enum pst_status pst_engine_set_microbatches(
     struct pst_engine *engine, unsigned microbatches,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -56,12 +56,12 @@ const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 /* Returns the number of ranks in this process; mpi: 1. The argument `local` of
  * other functions is the index of one of them. */
 unsigned pst_engine_n_local(const struct pst_engine *engine);
-/* Returns the memory of a local rank, with the number of microbatches that
- * needs most. */
 /* Returns the processors, as Linux numbers them, that the *ret_n kernel threads
  * of local rank i are bound to; NULL: they are not bound. */
 const unsigned *pst_engine_processors(const struct pst_engine *engine,
                                       unsigned i, unsigned *ret_n);
+/* Returns the memory of a local rank, for the number of microbatches that needs
+ * most memory. */
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
 /* Adds to `list` the kernel calls of a local rank that its device leaves to the
@@ -77,28 +77,28 @@ struct pst_stash_totals {
 };
 struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
                                          unsigned local);
-/* Recordings of a rank's device (struct pst_recorder), for actions
+/* Recordings that a rank's device has made (struct pst_recorder), of actions
  * that compute or copy. */
 struct pst_recorded {
     unsigned actions;  /* actions of a step */
-    unsigned replayed; /* those whose kernels and copies are all replayed */
-    unsigned partly;   /* those of which some are */
+    unsigned replayed; /* actions that are replayed completely */
+    unsigned partly;   /* actions that are replayed in part */
     uint64_t nodes;    /* kernels and copies of a step that are replayed */
     double seconds;    /* time of recording */
-    /* Why the first one that could not be recorded was not; "": there is none.
-     */
+    /* Why recording failed, for the first action that could not be recorded;
+     * "": none failed. */
     char why[256];
 };
 /* Returns the number of ranks with which a local rank exchanges messages from
- * device to device. *ret_why: why a rank of another process of this host cannot
- * be one of them, as far as this rank knows; "": nothing was refused. */
+ * device to device. *ret_why: why it cannot do so with some rank of another
+ * process of this host, as far as this rank knows; "": nothing was refused. */
 unsigned pst_engine_peers(const struct pst_engine *engine, unsigned local,
                           const char **ret_why);
 /* Returns what a local rank replays; all 0 if its device records nothing. */
 struct pst_recorded pst_engine_recorded(const struct pst_engine *engine,
                                         unsigned local);
-/* Changes the numbers of the optimizer and its groups, such as learning rates,
- * to those of the options from the next step on. apply false: only checks.
+/* Sets numbers of the optimizer and its groups, such as learning rates, to
+ * those of the options, from the next step on. apply false: only checks them.
  * PST_ERR_USAGE: other optimizer states would be needed. After an error nothing
  * has changed. */
 enum pst_status pst_engine_retune(struct pst_engine *engine,
@@ -115,7 +115,7 @@ struct pst_times {
     double forward, backward, optim;
     double wait_recv;  /* waiting for values and gradients of other ranks */
     double wait_other; /* waiting for decisions, sends and reductions */
-    double wait_data;  /* part of forward: all local ranks read data */
+    double wait_data;  /* part of forward: `fill` of local ranks */
 };
 
 struct pst_step_result {
@@ -125,9 +125,9 @@ struct pst_step_result {
     double lr;
     bool applied;      /* false: nothing was changed on any rank */
     double loss_scale; /* 1: the loss is not scaled */
-    /* It was not applied, without a fault: a gradient is not finite, and the
-     * scale is halved. The text names the gradient; borrowed until the next
-     * step. */
+    /* The step was not applied, but this is no fault: a gradient is not
+     * finite, and the loss scale is halved. The text names the gradient;
+     * borrowed until the next step. */
     bool overflow;
     const char *overflow_text;
     uint64_t overflows; /* such steps in the whole run */
@@ -135,7 +135,7 @@ struct pst_step_result {
     /* The loss is not finite because no target of the step counts: only the
      * data is at fault. */
     bool no_targets;
-    /* Number of the step (the previous one) whose update skipped elements that
+    /* The previous step, counted from 1, if its update skipped elements that
      * would have become non-finite; 0: it skipped none. The text reports them;
      * borrowed until the next step. */
     uint64_t stayed_step;
@@ -171,17 +171,17 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
 
 /*
  * COLLECTIVE. A step of training in two parts: pst_engine_backward computes the
- * gradients, and leaves parameters and optimizer as they are; buffers get their
- * new values. Errors are those of pst_engine_step. Afterwards pst_engine_update
- * makes the optimizer's step with these gradients, once; it needs them to be
- * those of the engine's last step, and fails only if messages do. Together they
- * have the bits of pst_engine_step. *ret_norm: norm of all gradients before
- * clipping, as in pst_step_result.
+ * gradients, and leaves parameters and optimizer states as they are; buffers
+ * get their new values. Errors are those of pst_engine_step. Afterwards
+ * pst_engine_update applies the optimizer, once, with these gradients, which
+ * must be those of the engine's last step; it fails only if messages do. Both
+ * together compute the same bits as pst_engine_step. *ret_norm: norm of all
+ * gradients before clipping, as in pst_step_result.
  *
  * pst_engine_write_grad, between the two, sets the gradient of
  * plan->params[param] from src, contiguous, or adds src to it. Every rank calls
- * it with the same bytes. The update then sums the norms again, and clips by
- * them. PST_ERR_RANGE: an element would not be finite; nothing has changed.
+ * it with the same bytes. The update then computes the norms again, and clips
+ * by them. PST_ERR_RANGE: an element would not be finite; nothing has changed.
  */
 enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
                                     pst_fill_fn fill, void *fill_ctx,
@@ -193,32 +193,32 @@ enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
                                       const void *src, bool add,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Later steps whose loss, or whose norm of all gradients, is above these are
- * not applied: PST_ERR_RANGE with result.spiked. Infinite: no limit, as at
- * first. Rank 0 decides. */
+/* Later steps whose loss is above `loss`, or whose norm of all gradients is
+ * above `norm`, are not applied: PST_ERR_RANGE with result.spiked. Infinite,
+ * the initial value: no limit. Rank 0 decides. */
 void pst_engine_limit(struct pst_engine *engine, double loss, double norm);
 
-/* Lets the next step read those inputs of local ranks in place that `lend`
- * returns, for all of that step; others are filled. Needs
- * options.lends_inputs. */
+/* Lets the next step read inputs of local ranks in place, where `lend` returns
+ * them; that memory must stay as it is during the step. Other inputs are
+ * filled. Needs options.lends_inputs. */
 void pst_engine_lend(struct pst_engine *engine, pst_lend_fn lend, void *ctx);
 
-/* Makes the next step fail on all ranks with this error; the step changes
- * nothing. For a rank that cannot take part in a step that the others have
- * begun. why->error is not PST_E_NONE. */
+/* Makes the next step fail on all ranks with the error `why`; the step changes
+ * nothing. A rank calls this if it cannot take part in a step that the others
+ * have begun. why->error is not PST_E_NONE. */
 void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why);
 
-/* COLLECTIVE, between steps. Checks the last update now; otherwise the next
- * step would report its faults, which it then does not do again. PST_ERR_RANGE:
- * the update skipped elements that would have become non-finite. */
+/* COLLECTIVE, between steps. Checks the last update now, instead of in the next
+ * step, which then does not report its faults again. PST_ERR_RANGE: the update
+ * skipped elements that would have become non-finite. */
 enum pst_status pst_engine_check_update(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * COLLECTIVE. Reruns a step that was not applied because a value was not
- * finite; changes nothing. of: the step's result. Appends to *ret where the
- * first such value came from; nothing if unknown. *ret_microbatch: its
- * microbatch, or that of `of`.
+ * finite; changes nothing. of: the result of that step. Appends to *ret where
+ * the first such value came from, or nothing if that is unknown.
+ * *ret_microbatch: the microbatch of that value; if unknown, the one in `of`.
  */
 enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
                                  pst_fill_fn fill, void *fill_ctx,
@@ -260,10 +260,10 @@ enum pst_status pst_engine_dump_first(struct pst_engine *engine,
 enum pst_status pst_engine_dump_final(struct pst_engine *engine,
                                       struct pst_dump *dump, const char *path,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets a step of the file's metadata. `step`: number of steps of all runs so
- * far. The first call gives the step of the file's losses, outputs and
- * gradients, the last call that of parameters and buffers. Both are in its
- * metadata, "step" and "last_step". */
+/* Sets a step in the metadata of the dump's file. `step`: number of steps of
+ * all runs so far. The first call sets "step", which belongs to losses, outputs
+ * and gradients; the last call sets "last_step", which belongs to parameters
+ * and buffers. */
 void pst_dump_set_step(struct pst_dump *dump, uint64_t step);
 void pst_dump_free(struct pst_dump *dump);
 
@@ -278,7 +278,7 @@ struct pst_save_note {
     uint64_t course;  /* number of the run's course (lineage.h) */
     /* options of the run (pst_checkpoint_info.options); NULL: unknown */
     const char *options;
-    char more[PST_SAVE_MORE]; /* lines that follow them */
+    char more[PST_SAVE_MORE]; /* lines that follow options */
     /* Buffer of PST_CHECKPOINT_REASON bytes for the reason that the saved
      * checkpoint is bad, on all ranks; "": it is good. May be NULL. */
     char *ret_bad;
@@ -305,9 +305,9 @@ struct pst_load_choice {
     /* Accept any model with the same tensors, if the engine does not train. */
     bool any_model;
     /* Load the averages of parameters (--ema) in place of their values, where
-     * there are averages; an error if there are none at all. An average that
-     * an optimizer keeps itself is loaded without that, too, unless the engine
-     * keeps it as well (state/average.h). */
+     * there are averages; an error if there are none at all. Whether set or
+     * not, an average that an optimizer keeps itself is loaded in place of the
+     * value, unless this engine's optimizer keeps it, too (state/average.h). */
     bool averaged;
     /* Receives, on rank 0, a description of how this model differs from the
      * export that wrote the checkpoint; may be NULL. */
@@ -373,16 +373,16 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Copies the current parameters and buffers to an engine of the
  * same model on the same ranks that does not train; the two engines may shard
- * them differently. An average that an optimizer keeps itself comes in the
- * place of its parameter (state/average.h). Between steps. While `from` stays
- * as it is, later calls copy only buffers; `to` is freed before it. */
+ * them differently. An average that an optimizer keeps itself replaces its
+ * parameter (state/average.h). Between steps. While `from` does not change,
+ * later calls copy only buffers. `to` must be freed before `from`. */
 enum pst_status pst_engine_copy_values(struct pst_engine *to,
                                        const struct pst_engine *from,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* Lets `to` read, from now on, those parameters and buffers of `from` in place
- * that have their values in memory of this process, and that `to` does not
- * write: pst_engine_copy_values, which is still called before each step of
- * `to`, then copies the others. `to` is freed before `from`. */
+/* Lets `to` read, from now on, parameters and buffers of `from` in place if
+ * this process has them in memory and `to` does not write them.
+ * pst_engine_copy_values, which is still called before each step of `to`, then
+ * copies the others. `to` must be freed before `from`. */
 enum pst_status pst_engine_borrow_values(struct pst_engine *to,
                                          const struct pst_engine *from,
                                          struct pst_diag *diag) PST_MUST_CHECK;
@@ -399,25 +399,26 @@ enum pst_status pst_engine_read_start(const struct pst_engine *engine,
 /* Returns the previous name of parameter `fqn`, or NULL if it is new. */
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 struct pst_adoption {
-    /* finds the parameter whose optimizer states a parameter continues */
+    /* returns the name of the parameter whose optimizer states `fqn` continues
+     */
     pst_old_name_fn states;
-    /* finds the parameter whose value a parameter continues, if it is sharded
-     * in either engine */
+    /* returns the name of the parameter whose value `fqn` continues, if that is
+     * sharded in either engine */
     pst_old_name_fn values;
     /* Converts elements of such a value while it is moved, each one once; may
      * be NULL. */
     void (*convert)(void *ctx, const char *fqn, float *data, int64_t n);
     void *ctx;
 };
-/* COLLECTIVE. Copies the state that both engines have from `from` to `to`.
+/* COLLECTIVE. Copies from `from` to `to` the state that both engines have.
  * Between steps; both engines have the same rank numbers. */
 enum pst_status pst_engine_copy_state(struct pst_engine *to,
                                       const struct pst_engine *from,
                                       const struct pst_adoption *how,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Appends the names of parameters that are trained in both engines, but by
- * another optimizer in `to`, so that their optimizer states start anew: "'a',
- * 'b' and 3 more". */
+/* Appends the names of parameters that both engines train, but with different
+ * optimizers, so that their optimizer states start anew in `to`: "'a', 'b' and
+ * 3 more". */
 void pst_engine_list_renewed(struct pst_engine *to,
                              const struct pst_engine *from,
                              const struct pst_adoption *how,
@@ -434,17 +435,17 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
 enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
                                   void *dst,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets *ret to the meta of what pst_engine_output copies, and *ret_dim to the
- * concatenated dimension. *ret_rows: true if that dimension has an entry for
- * each row of the batch. */
+/* Sets *ret to the meta of the tensor that pst_engine_output copies, and
+ * *ret_dim to the concatenated dimension. *ret_rows: true if that dimension has
+ * an entry for each row of the batch. */
 enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned i, struct pst_meta *ret,
                                        unsigned *ret_dim, bool *ret_rows,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. Broadcasts rank 0's bytes, such as commands: one message for
- * each rank.
- * idle is called while waiting, and the processor is yielded between polls. */
+/* COLLECTIVE. Broadcasts rank 0's bytes, such as commands: one message for each
+ * rank. idle is called while waiting, and the processor is yielded between
+ * polls. */
 enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
                                      size_t size, pst_idle_fn idle, void *ctx,
                                      struct pst_diag *diag) PST_MUST_CHECK;

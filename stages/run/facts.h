@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Plain bytes, sent also between different versions of the program: never
+/* Sent as plain bytes, also between different versions of the program: never
  * change the size. */
 struct pst_fact {
     char name[40];

@@ -87,9 +87,9 @@ static unsigned count_parts(const struct pst_plan *plan, unsigned input)
     return n;
 }
 
-/* Turns the gradients of the microbatches into one tensor of the form that the
- * input has in a step. If all microbatches read the same input, it gets their
- * sum. */
+/* Joins the gradients of the microbatches to one tensor with the shape that the
+ * input has for a whole step. If all microbatches read the same input, computes
+ * the sum of their gradients instead. */
 static enum pst_status join_microbatches(const struct pst_engine *engine,
                                          unsigned input, unsigned char *data,
                                          struct pst_diag *diag)
@@ -117,7 +117,7 @@ enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
     const struct pst_exec_options *o = &engine->grid->options;
     const size_t all = pst_input_bytes(plan, o, input, o->microbatches);
     const struct pst_plan_input *in = &plan->inputs.at[input];
-    /* dst has the form that the parts have, so they are added there. */
+    /* The parts have the shape of dst, so they are added there. */
     const bool direct = in->chunk == 0;
     const unsigned n = count_parts(plan, input);
     unsigned char *own = NULL, *piece = NULL, *sum;

@@ -157,8 +157,8 @@ bool pst_lanes_are_stuck(struct pst_lanes *lanes)
     return ret;
 }
 
-/* Reports progress of the process if any rank has made some, else checks the
- * watchdog's limit. */
+/* Reports progress of the process if any rank has made progress, else checks
+ * the watchdog's limit. */
 static enum pst_status check_lanes(struct pst_lanes *lanes)
 {
     uint64_t moves = 0;

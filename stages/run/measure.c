@@ -18,8 +18,9 @@
 /*
  * --- clocks ---------------------------------------------------------------
  *
- * Clocks of hosts differ by an offset that drifts by a few microseconds per
- * second. The steps in the ring are recent, so the offset is measured once.
+ * The clocks of two hosts differ by an offset, which drifts by a few
+ * microseconds per second. All steps in the ring are recent, so the offset is
+ * measured only once.
  */
 
 struct ping {

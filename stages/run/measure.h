@@ -23,10 +23,10 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
 
 /*
  * COLLECTIVE. Sets *ret, on rank 0, to the costs of the plan, with measured
- * times instead of estimates where they exist: stages, optimizer, reductions
- * and the wire between ranks 0 and 1. If only B was run, its time is divided
- * between I and W in the estimate's proportion. Release with pst_costs_fini
- * (everywhere).
+ * times instead of estimates where they exist: for stages, optimizer,
+ * reductions and the wire between ranks 0 and 1. If only B was run, its time is
+ * divided between I and W in the proportion of their estimates. Release with
+ * pst_costs_fini (everywhere).
  */
 enum pst_status pst_engine_costs(struct pst_engine *engine,
                                  struct pst_costs *ret,

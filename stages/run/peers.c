@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Finds out which ranks copy messages from each other's memory: ranks of this
- * process whose devices reach each other, and ranks of other processes of this
- * host, each of which opens the memory that the other one gives.
+ * process whose devices reach each other, and ranks of different processes of
+ * this host, if each opens the memory that the other one exports.
  *
- * The memory of a rank is freed after all others have closed it. Where this is
- * not known, since a step has failed, it is kept until the process ends.
+ * The memory of a rank is freed after all others have closed it. If this is not
+ * known, because a step has failed, the memory is kept until the process ends.
  */
 #include "stages/run/peers.h"
 
@@ -20,11 +20,11 @@
 struct offer {
     struct pst_exported memory;
     uint64_t host;  /* equal on all ranks of a host */
-    uint64_t given; /* 0: nothing */
+    uint64_t given; /* 0: no memory is offered */
 };
 
-/* Rank i has opened the memory of rank k: opened[i * n + k]. A rank has its own
- * row, rank 0 has all. */
+/* opened[i * n + k]: true if rank i has opened the memory of rank k. A rank
+ * knows only its own row i, rank 0 knows all rows. */
 struct talks {
     unsigned n, me;
     struct offer *offers;
@@ -98,8 +98,8 @@ static enum pst_status gather_rows(struct pst_engine *engine, void *rows,
     return status;
 }
 
-/* Sends all ranks the offers of all. *ret: how many there are; with less than
- * two nothing is sent. */
+/* Sends the offers of all ranks to all ranks. *ret: number of offers; if it is
+ * less than two, no offer is sent. */
 static enum pst_status spread_offers(struct pst_engine *engine, struct talks *t,
                                      uint32_t *ret, struct pst_diag *diag)
 {
@@ -139,8 +139,8 @@ static void open_memories(struct pst_engine *engine, struct talks *t)
     }
 }
 
-/* Sends each rank which ranks have opened its memory. Rank 0 comes last, so
- * that it keeps its own. */
+/* Sends each rank a list of the ranks that have opened its memory. Rank 0 makes
+ * its own list last, so that it stays in engine->readers. */
 static enum pst_status spread_readers(struct pst_engine *engine,
                                       const struct talks *t,
                                       struct pst_diag *diag)
@@ -160,7 +160,7 @@ static enum pst_status spread_readers(struct pst_engine *engine,
     return status;
 }
 
-/* Uses those memories that were opened both ways. */
+/* Makes peers of the ranks that have opened each other's memory. */
 static void choose_peers(struct pst_engine *engine, unsigned n)
 {
     for (unsigned k = 0; k < n; k++)
@@ -169,7 +169,8 @@ static void choose_peers(struct pst_engine *engine, unsigned n)
     set_peers(engine, n);
 }
 
-/* Opens the memories; all ranks agree on those that are used. */
+/* Exchanges offers, opens the memories, and sets the peers, on which all ranks
+ * agree. */
 static enum pst_status talk(struct pst_engine *engine, struct talks *t,
                             struct pst_diag *diag)
 {
@@ -255,8 +256,9 @@ static void await_copies(const struct pst_engine *engine)
     }
 }
 
-/* Closes the memory of rank k, and tells it. What is sent outlives the engine:
- * after a failure nobody may receive it. */
+/* Closes the memory of rank k, and sends that rank a message that says so. Its
+ * byte is static, since after a failure it may be received after the engine was
+ * freed, or never. */
 static void close_memory(struct pst_engine *engine, unsigned k)
 {
     static const unsigned char words[] = {0, 1};

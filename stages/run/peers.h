@@ -10,8 +10,9 @@ struct pst_engine;
  * other's memory. */
 enum pst_status pst_engine_connect(struct pst_engine *engine,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE unless transport->has_failed, before the memory of local ranks is
- * closed: no rank reads it later. */
+/* Call this before the memory of local ranks is closed: afterwards no other
+ * rank reads it, or, after a failure, its bytes are kept until this process
+ * ends. COLLECTIVE unless transport->has_failed. */
 void pst_engine_disconnect(struct pst_engine *engine);
 
 #endif

@@ -20,7 +20,8 @@ struct piece {
     double scale;
 };
 
-/* Gradients of the usual dtype, in loops that the compiler can vectorize. */
+/* Does the work of write_piece() for f32, in loops that the compiler can
+ * vectorize. */
 static bool write_f32(const struct piece *x, bool keeps)
 {
     const float *src = (const float *)(const void *)x->src;

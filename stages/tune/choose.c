@@ -90,7 +90,7 @@ static enum pst_status measure_choice(struct pst_plan *plan,
 
     if (status == PST_OK && is_split_word(ret->recompute) &&
         !splits_backward(sched)) {
-        /* "twice" does nothing without W, but estimates would count its time */
+        /* "twice" does nothing without W, but its time would be estimated */
         pst_schedule_free(sched);
         return PST_OK;
     }
@@ -117,10 +117,10 @@ static enum pst_status measure_choice(struct pst_plan *plan,
     return status;
 }
 
-/* Fills the results of a choice. The memory limit is used only by schedule
+/* Fills in the results of a choice. The memory limit is used only by schedule
  * "auto"; if none of its schedules fits, the choice is measured without a
- * limit. is_asked: the options leave only this choice, so what makes it
- * impossible is an error. */
+ * limit. is_asked: the options allow only this choice, so it is an error if it
+ * is impossible. */
 static enum pst_status evaluate_choice(struct pst_plan *plan,
                                        const struct pst_exec_options *options,
                                        struct pst_memory *memory, bool is_asked,
@@ -141,7 +141,7 @@ static enum pst_status evaluate_choice(struct pst_plan *plan,
         status = measure_choice(plan, &o, memory, ret, &why);
     }
     if (status == PST_ERR_USAGE && !is_asked)
-        return PST_OK; /* impossible: microbatches cannot be divided so */
+        return PST_OK; /* impossible: microbatches cannot be divided for it */
     if (status != PST_OK)
         return pst_diag_pass(diag, &why, "%s", why.text);
     ret->fits = options->memory_limit <= 0 ||

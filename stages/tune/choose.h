@@ -47,9 +47,9 @@ void pst_choice_print(const struct pst_choice *choice, struct pst_str *out);
 /* Sets options that are open to the fastest choice within the memory limit,
  * with as many slots of the stash as fit. Among equally fast choices the first
  * is taken; a choice that differs in sharding or stash must be 2 % faster. If
- * none fits, takes the one that needs least memory, so that the refusal states
- * by how much it exceeds the limit. Without a limit "auto" recomputes and
- * shards nothing, and the stash stays as given. */
+ * none fits, the choice that needs least memory is taken, so that the error
+ * says by how much that exceeds the limit. Without a limit "auto" recomputes
+ * and shards nothing, and the stash stays as given. */
 enum pst_status pst_exec_choose(struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -64,8 +64,8 @@ static void find_splits(struct pst_grids *g, const struct pst_schedule *sched)
         }
 }
 
-/* Makes the grids of the other numbers of microbatches, once that of the
- * largest one, number `most`, exists. */
+/* Makes the grids of all numbers of microbatches but the largest one, number
+ * `most`, whose grid must exist. */
 static enum pst_status init_other_grids(struct pst_grids *g, unsigned most,
                                         struct pst_plan *plan,
                                         const struct pst_exec_options *options,

@@ -144,7 +144,8 @@ struct shard_costs {
 
 /* Adds the time to communicate a parameter's gradient and value. once: seconds
  * in which a replica receives all shards but its own. Without sharding, and
- * with zero1, each shard is sent once to its owner and once back. */
+ * with zero1, this happens twice: gradients are sent to the owners of shards,
+ * and sums or values back. */
 static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
                        double once, struct pst_stage_cost *c,
                        struct shard_costs *t)

@@ -30,15 +30,15 @@ enum pst_status pst_plan_seconds(const struct pst_plan *plan,
 /* Returns the machine on which an engine with these options runs, for
  * stages/cost/cost.h. options.threads must not be 0. */
 struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *options);
-/* Returns the seconds as those of that phase; the others are 0. */
+/* Returns a struct with `seconds` for that phase and 0 for the others. */
 struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase);
 
 /*
- * Replaces estimated times in `costs` by measured ones. If they were measured
- * with this plan, stages get their own times. Else each stage gets its
- * estimated share of the times of its modules; estimates of modules without a
- * time are scaled like the others. PST_ERR_MISMATCH if the plan has none of the
- * measured modules.
+ * Replaces estimated times in `costs` by measured ones. If these were measured
+ * with this plan, each stage gets its own times. Else each stage gets the share
+ * of its modules' times that the estimates give it; estimates of modules
+ * without a measured time are scaled like the others. PST_ERR_MISMATCH if the
+ * plan has none of the measured modules.
  */
 enum pst_status pst_costs_apply(const struct pst_plan *plan,
                                 const struct pst_exec_options *options,

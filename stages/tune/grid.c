@@ -11,8 +11,8 @@
 #include "stages/tune/estimate.h"
 #include "stages/tune/sharing.h"
 
-/* Receives are posted that many compute actions before the one that needs
- * them. */
+/* Receives are posted this many compute actions before the action that needs
+ * their data. */
 #define EARLY 1
 
 /* --- a rank of the job ---------------------------------------------------- */
@@ -147,8 +147,8 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
     return PST_OK;
 }
 
-/* Adds an explanation to the error of a schedule that cannot pass a buffer from
- * microbatch to microbatch. A schedule that has messages is not reordered. */
+/* If a schedule cannot pass a buffer from microbatch to microbatch, adds an
+ * explanation to its error: a schedule that has messages is not reordered. */
 static enum pst_status explain_carried(const struct pst_grid *grid,
                                        enum pst_status status,
                                        struct pst_diag *diag)
@@ -167,8 +167,9 @@ static enum pst_status explain_carried(const struct pst_grid *grid,
     return status;
 }
 
-/* Adds UNSHARD and RESHARD for stages with parameters that are gathered where
- * they are used. A window of k groups reaches at most k stages ahead. */
+/* Adds UNSHARD and RESHARD actions for stages with parameters that are gathered
+ * where they are used. With an unshard_window of k groups, values are gathered
+ * at most k stages ahead. */
 static enum pst_status add_unshards(const struct pst_grid *grid,
                                     struct pst_schedule *sched,
                                     struct pst_diag *diag)
@@ -221,7 +222,8 @@ static enum pst_status complete_schedule(const struct pst_grid *grid,
     return status;
 }
 
-/* Finds time and memory of candidates of schedule "auto", as they would run. */
+/* Measures candidates of schedule "auto": the time by simulation, the memory by
+ * a plan. */
 struct evaluator {
     struct pst_grid *grid;
     /* Member of the grid that the candidate is put into for its memory plan. */

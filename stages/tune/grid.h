@@ -35,15 +35,15 @@ struct pst_grid {
 enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Changes the numbers of the optimizer and its groups to those of the options.
- * apply false: only checks. PST_ERR_USAGE: other optimizer states would be
- * needed. After an error nothing has changed. */
+/* Sets numbers of the optimizer and its groups, such as learning rates, to
+ * those of the options. apply false: only checks them. PST_ERR_USAGE: other
+ * optimizer states would be needed. After an error nothing has changed. */
 enum pst_status pst_grid_retune(struct pst_grid *grid,
                                 const struct pst_exec_options *options,
                                 bool apply,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Copies the texts of grid->options into the grid, which may outlive the run
- * that has given them. */
+/* Copies the texts that grid->options points to into the grid: the grid may
+ * outlive the run that has supplied them. */
 enum pst_status pst_grid_keep_texts(struct pst_grid *grid,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Accepts {0}. */

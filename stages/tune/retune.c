@@ -53,9 +53,9 @@ const struct pst_optim_options *pst_grid_update(const struct pst_grid *grid,
                : &grid->options.optim;
 }
 
-/* Checks that each parameter keeps its optimizer and the number of its states,
- * for which there is memory, and that this rank's device can make its
- * updates. */
+/* Checks that each parameter keeps its optimizer, and number and storage of its
+ * states, for which there is memory, and that the device supports the
+ * optimizer. */
 static enum pst_status check_states(const struct pst_grid *grid,
                                     const struct pst_groups *groups,
                                     struct pst_diag *diag)

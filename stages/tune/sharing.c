@@ -191,9 +191,9 @@ enum pst_status pst_sharing_read(const char *text, const struct pst_uses *uses,
     enum pst_status status = read_words(&r, text);
     enum pst_sharing most = PST_SHARING_NONE, mode = PST_SHARING_NONE;
 
-    /* Words are not checked in two cases: for evaluation, since its options are
-     * those of a training whose model may have more parameters; and for a model
-     * that was changed in a run. */
+    /* Words are not checked in two cases: for evaluation, whose options are
+     * those of a training with perhaps more parameters, and for a model that
+     * was changed in a run. */
     for (size_t i = 0; i < r.words.n && status == PST_OK && uses->train &&
                        uses->plan->base_digest[0] == '\0';
          i++)

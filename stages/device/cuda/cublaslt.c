@@ -34,7 +34,8 @@ static const struct {
 #undef X
 };
 
-/* Versions of the library, best first. That of CUDA 13 needs its driver. */
+/* Versions of the library, preferred ones first, and the lowest driver version
+ * that each needs. */
 static const struct {
     const char *name;
     int driver;
@@ -59,7 +60,8 @@ static bool open_file(const char *path)
     return lt.library != NULL;
 }
 
-/* Opens the newest library that matches FOLDER/NAME; folder is a pattern. */
+/* Opens FOLDER/NAME; folder is a glob pattern. Of several matches, the last in
+ * alphabetical order is tried first, normally the newest. */
 static bool open_in(const char *folder, const char *name)
 {
     char pattern[512];
@@ -77,8 +79,9 @@ static bool open_in(const char *folder, const char *name)
     return opened;
 }
 
-/* Opens the library in one of the folders below `root`, or by its name alone if
- * that is NULL. */
+/* Opens the library in one of the folders, which are relative to `root`. root
+ * NULL: the folders are absolute, and the loader also looks for the library by
+ * its name. */
 static bool search(const char *root, const char *const *folders, unsigned n)
 {
     const int driver = driver_version();
@@ -117,8 +120,8 @@ static enum pst_status find_functions(void)
     return PST_OK;
 }
 
-/* Opens the file or the folder that the variable names. A folder is that of the
- * library or Python's site-packages, where packages of NVIDIA have it. */
+/* Opens the library at `path`, the value of the variable: a file, the folder of
+ * the library, or Python's site-packages with NVIDIA's packages. */
 static enum pst_status open_given(const char *path)
 {
     static const char *const folders[] = {"", "/nvidia/*/lib"};

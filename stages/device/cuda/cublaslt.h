@@ -3,9 +3,9 @@
 #define PENSTOCK_STAGES_DEVICE_CUDA_CUBLASLT_H
 /*
  * NVIDIA's library of matmuls, cuBLASLt, opened at run time: the same binary
- * runs on hosts without it. Any thread; the table is constant once it has been
- * returned. The numbers are those of the library's documented interface, the
- * same in CUDA 12 and 13.
+ * runs on hosts without it. Any thread; the table of functions is constant once
+ * it has been returned. The values of enums are those of the library's
+ * documented interface, the same in CUDA 12 and 13.
  */
 #include "stages/base/diag.h"
 
@@ -40,11 +40,12 @@ enum {
      * without TF32. It is PyTorch's compute type. */
     PST_CUBLASLT_COMPUTE_F32 = 68,
     /* CUBLAS_COMPUTE_32F_FAST_TF32: sums in f32; f32 operands may be rounded to
-     * TF32 (10 bits of mantissa). PyTorch's with allow_tf32. */
+     * TF32 (10 bits of mantissa). It is PyTorch's compute type with allow_tf32.
+     */
     PST_CUBLASLT_COMPUTE_TF32 = 77,
 };
 
-/* cublasLtMatmulDescAttributes_t, and the size of the value */
+/* cublasLtMatmulDescAttributes_t, each with the type of its value */
 enum pst_cublaslt_desc {
     PST_CUBLASLT_DESC_TRANS_A = 3,  /* int32_t: 0 no, 1 yes */
     PST_CUBLASLT_DESC_TRANS_B = 4,  /* int32_t */
@@ -63,10 +64,10 @@ enum pst_cublaslt_layout {
 enum pst_cublaslt_preference {
     PST_CUBLASLT_PREF_WORKSPACE = 1, /* uint64_t: maximum, in bytes */
     PST_CUBLASLT_PREF_REDUCTION = 3, /* uint32_t: mask of schemes */
-    PST_CUBLASLT_PREF_ALIGN_A = 5,   /* uint32_t, in bytes; then B, C and D */
+    PST_CUBLASLT_PREF_ALIGN_A = 5,   /* uint32_t, bytes; B, C, D: 6 to 8 */
 };
-/* CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: the parts of a sum over k are kept in
- * f32 and added by a kernel of its own. */
+/* CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: partial sums over k are kept in f32,
+ * and a separate kernel adds them. */
 #define PST_CUBLASLT_REDUCTION_F32 2
 
 struct pst_cublaslt {
@@ -76,15 +77,16 @@ struct pst_cublaslt {
 };
 
 /*
- * Opens libcublasLt.so.13 or .12 once for the process: the file, or the one in
- * the folder, $PENSTOCK_LIBCUBLASLT; else, unless that is "none" or
- * $PENSTOCK_LIBCUDA names a driver, the one that the loader finds or that is in
- * a folder of CUDA. Sets *ret to NULL if there is none. PST_ERR_UNSUPPORTED:
- * the one that was asked for cannot be used.
+ * Opens libcublasLt.so.13 or .12 once for the process. $PENSTOCK_LIBCUBLASLT
+ * names the file or its folder; "none": the library is not used. Without that
+ * variable, the loader and the folders of CUDA are searched, unless
+ * $PENSTOCK_LIBCUDA names a driver. Sets *ret to NULL if there is no library.
+ * PST_ERR_UNSUPPORTED: the library that was named or found cannot be used.
  */
 enum pst_status pst_cublaslt_open(const struct pst_cublaslt **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Checks that there is a library, which alone multiplies in TF32. Opens it. */
+/* Opens the library and checks that it exists: only cuBLASLt computes matmuls
+ * in TF32. */
 enum pst_status pst_cublaslt_check_tf32(struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns "cuBLASLt 13.0.1 (FILE)", or why there is none. Opens the library. */
 const char *pst_cublaslt_text(void);

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_DEVICE_CUDA_CUDA_H
 #define PENSTOCK_STAGES_DEVICE_CUDA_CUDA_H
 /*
- * Memory, queues and events of a CUDA device: all members of struct pst_device
- * but kernels. One context per struct pst_device_memory; like it, used by one
- * thread at a time.
+ * Memory, queues and events of a CUDA device: these functions are all members
+ * of struct pst_device except `kernels`. Each struct pst_device_memory has one
+ * context; both are used by one thread at a time.
  */
 #include "stages/device/cuda/driver.h"
 #include "stages/device/device.h"
@@ -54,17 +54,17 @@ struct pst_cuda_context {
      * kernels draw random numbers, and its value; UINT64_MAX: unknown. */
     uint64_t step_at, step;
     /* Address of PST_CUDA_SLOTS blocks of device memory, of PST_CUDA_SLOT_BYTES
-     * each: the numbers of updates (struct pst_task). */
+     * each, for the numbers of updates with a slot (struct pst_task). */
     uint64_t slots_at;
     struct pst_cuda_capture capture;
-    /* The newest point of the default stream that the queues wait for
-     * (guest.c); NULL: none yet. */
+    /* Event of the default stream that the queues waited for last (guest.c);
+     * NULL: none yet. */
     void *joined;
     /* The host's image of the device memory, for kernels that run on the host;
      * it uses physical memory only where it is touched. */
     unsigned char *image;
     size_t size; /* bytes of image */
-    bool kept;   /* the memory is not freed: others may read it (peer.c) */
+    bool kept;   /* the memory is not freed: others may read it */
     int failed;  /* the first error of a driver call; 0: none */
     char failure[256];
 };
@@ -107,20 +107,21 @@ void pst_cuda_fetch(struct pst_device_memory *mem, void *to,
 extern const struct pst_recorder pst_cuda_recorder;
 extern const struct pst_guest pst_cuda_guest;
 extern const struct pst_exporter pst_cuda_exporter;
-/* Returns the address of the step's number in device memory, for a kernel that
- * is launched next. It has the value `step` when that kernel runs; in a
- * recording, that of the step which replays it. */
+/* Returns the address of the step's number in device memory, for the kernel
+ * that is launched next. When the kernel runs, the number there is `step`; when
+ * a recording replays the kernel, it is the number of the replaying step. */
 const uint64_t *pst_cuda_step(struct pst_cuda_context *c, uint64_t step);
 const char *pst_cuda_failure(const struct pst_device_memory *mem);
 
-/* Makes the context current in this thread. Returns false after a failure, of
- * the context or of what it records; then no more work is enqueued. */
+/* Makes the context current in this thread. Returns false if the context, or
+ * the recording in progress, has failed: the caller then enqueues nothing. */
 bool pst_cuda_enter(struct pst_cuda_context *c);
-/* Returns true if error is 0, else notes the failure. what: the driver's
- * function. */
+/* Returns true if error is 0, else records the failure. what: name of the
+ * driver's function. */
 bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what);
-/* Notes a failure, if it is the first: of the context, or, while it records, of
- * the recording only. error: other than 0. */
+/* Records a failure, unless an earlier one is recorded. While the context makes
+ * a recording, the failure is that of the recording only. error: other than 0.
+ */
 void pst_cuda_fail(struct pst_cuda_context *c, int error, const char *what,
                    const char *why);
 /* Waits for all work in COMPUTE. Returns false after a failure. */

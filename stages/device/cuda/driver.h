@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CUipcMemHandle: memory of a process for others of the same host. */
+/* CUipcMemHandle: gives other processes of the host access to memory of this
+ * one. */
 struct pst_cuda_handle {
     char bytes[64];
 };
@@ -50,7 +51,8 @@ struct pst_cuda_driver {
 #define PST_CUDA_LEAST_CAPABILITY 80 /* lowest compute capability: 8.0 */
 
 /* Opens libcuda.so.1 (or the file $PENSTOCK_LIBCUDA) and initializes it, once
- * for the process. PST_ERR_UNSUPPORTED: diag says what was looked for. */
+ * for the process. PST_ERR_UNSUPPORTED: there is none; diag says which files
+ * were tried. */
 enum pst_status pst_cuda_open(const struct pst_cuda_driver **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns "CUDA_ERROR_...: sentence" in text. */

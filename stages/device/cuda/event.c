@@ -8,17 +8,17 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/macros.h"
 
-/* Times are measured from a recent event of COMPUTE, a base, since the driver
- * gives differences as float milliseconds: within a quarter of a second they
- * are exact to 30 ns. */
+/* Times are measured from a recent event of COMPUTE, called a base: the driver
+ * returns time differences as float milliseconds, which within a quarter of a
+ * second are exact to 30 ns. */
 #define BASE_S  .25
 #define N_BASES 1024
 
 struct pst_cuda_clock {
     void *events[N_BASES];
     double at[N_BASES]; /* time of each base, in seconds of pst_now() */
-    unsigned n, known;  /* number of bases; how many, from the first on, have a
-                           known time */
+    unsigned n, known;  /* number of bases, and of those whose time is known:
+                         * the first ones */
     double newest;      /* pst_now() when the newest base was recorded */
 };
 

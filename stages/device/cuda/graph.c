@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recordings of a CUDA device: graphs, which the driver makes of what is
- * enqueued on the stream of COMPUTE while that is captured. */
+/* Recordings of a CUDA device: CUDA graphs, which the driver captures from the
+ * stream of COMPUTE. */
 #include <stdlib.h>
 
 #include "stages/device/cuda/cuda.h"
@@ -105,7 +105,8 @@ static void replay(struct pst_device_memory *mem, void *recording,
                          "cuGraphLaunch");
 }
 
-/* The driver frees an instance that still runs when it has ended. */
+/* The recording may still run: the driver frees the instance once it has ended.
+ */
 static void free_recording(struct pst_device_memory *mem, void *recording)
 {
     struct pst_cuda_context *c = mem->context;

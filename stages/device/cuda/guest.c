@@ -40,7 +40,8 @@ static bool is_of_device(const struct pst_cuda_context *c, uint64_t at)
            device == c->device;
 }
 
-/* Asks for the ends only: one tensor may extend over several mappings. */
+/* Checks only the first and the last byte: one tensor may extend over several
+ * mappings. */
 static bool is_guest_memory(struct pst_device_memory *mem, const void *at,
                             size_t size)
 {
@@ -51,8 +52,8 @@ static bool is_guest_memory(struct pst_device_memory *mem, const void *at,
            is_of_device(c, first) && is_of_device(c, first + (size - 1));
 }
 
-/* The streams of a context do not wait for the default stream by themselves
- * (PST_CUDA_STREAM_NO_DEFAULT). */
+/* Makes all queues wait for the default stream, which their streams do not do
+ * by themselves (PST_CUDA_STREAM_NO_DEFAULT). */
 static void join(struct pst_device_memory *mem)
 {
     struct pst_cuda_context *c = mem->context;

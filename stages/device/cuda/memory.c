@@ -117,8 +117,8 @@ bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what)
     return error == 0;
 }
 
-/* Sets the context in every call, since another library, or closing another
- * memory, may have changed the current one of this thread. */
+/* Every call makes the context current: another library, or closing another
+ * memory, may have made another context current in this thread. */
 bool pst_cuda_enter(struct pst_cuda_context *c)
 {
     return c->failed == 0 && !(c->capture.on && c->capture.why[0] != '\0') &&

@@ -7,8 +7,8 @@
 
 #include "stages/base/macros.h"
 
-/* Alignment of addresses by which algorithms are chosen; more is not asked
- * for, since that of a tensor may depend on where the arena puts it. */
+/* Maximum alignment of addresses that the choice of an algorithm may rely on: a
+ * larger alignment of a tensor may depend on its offset in the arena. */
 #define ALIGN 16
 
 enum { A, B, C, D, N_MATRICES };
@@ -20,7 +20,7 @@ struct key {
     uint64_t workspace;
     int32_t trans_a, trans_b, in, out;
     uint32_t shared[N_MATRICES];
-    uint32_t align[N_MATRICES], bias; /* bias: its alignment; 0: none */
+    uint32_t align[N_MATRICES], bias; /* bias: alignment of its address, or 0 */
     int32_t compute;
 };
 
@@ -80,7 +80,8 @@ static bool make_desc(struct pst_cuda_context *c, const struct key *k,
 {
     const struct pst_cublaslt *lt = c->products->library;
     const uint32_t epilogue = PST_CUBLASLT_EPILOGUE_BIAS;
-    /* The heuristic reads the alignment of this address. */
+    /* The heuristic reads only the alignment of this address; each call sets
+     * the real one. */
     const uint64_t bias = k->bias;
     bool ok = check(c, lt->desc_create(ret, k->compute, PST_CUBLASLT_F32),
                     "cublasLtMatmulDescCreate");
@@ -100,8 +101,9 @@ static bool make_desc(struct pst_cuda_context *c, const struct key *k,
     return ok;
 }
 
-/* Makes the layouts of all matrices, as they are in memory, for `batch`
- * matrices. dense: without gaps between columns and between matrices. */
+/* Makes the layout descriptors of A, B, C and D for `batch` matrices each, as
+ * they are in memory. dense: as if there were no gaps between columns and
+ * between matrices. */
 static bool make_layouts(struct pst_cuda_context *c, const struct key *k,
                          int64_t batch, bool dense, void *ret[N_MATRICES])
 {
@@ -207,8 +209,8 @@ static bool is_aligned(const struct key *k)
     return true;
 }
 
-/* Sets *ret to true if the algorithm computes the plan's matmul, and sets the
- * bytes that it needs. Returns false after a failure. */
+/* Sets *ret to true if best->algo can compute the plan's matmul, and sets
+ * best->workspace to the bytes that it needs. Returns false after a failure. */
 static bool check_algorithm(struct pst_cuda_context *c, const struct plan *p,
                             struct pst_cublaslt_result *best, bool *ret)
 {
@@ -224,9 +226,9 @@ static bool check_algorithm(struct pst_cuda_context *c, const struct plan *p,
            check(c, status, "cublasLtMatmulAlgoCheck");
 }
 
-/* Chooses the algorithm for the plan. Where alignment permits it, the one for
- * dense matrices in one call is used: a view that crosses a cut arrives as a
- * dense tensor, and must be multiplied with the same bits. */
+/* Chooses the algorithm for the plan. If alignment permits, it is the one for
+ * dense matrices in one call: a view that is sent to another stage arrives as a
+ * dense tensor, and its matmul must have the same bits. */
 static bool choose(struct pst_cuda_context *c, struct plan *p)
 {
     const struct pst_cublaslt *lt = c->products->library;

@@ -4,19 +4,21 @@
 /*
  * Matmuls of a context by cuBLASLt. The library's heuristic chooses an
  * algorithm for each description once, and the context keeps it. The choice
- * depends on sizes, types and alignment only, so that results do not differ
- * from run to run, and from cut to cut on one model of GPU.
+ * depends on sizes, types and alignment only, so that, on one model of GPU,
+ * results do not differ between runs, nor between cuts of the model into
+ * stages.
  */
 #include "stages/device/cuda/cublaslt.h"
 #include "stages/device/cuda/cuda.h"
 
-/* A column-major matrix, or as many as there are batches. */
+/* A column-major matrix, or a batch of them. */
 struct pst_cuda_matrix {
     const void *data;
     int64_t ld, stride; /* elements between columns; between matrices */
-    bool shared;        /* it is one matrix for all batches */
-    /* Bitwise OR of the addresses in all calls that make up the matmul, or of
-     * bytes between them: their alignment is that of this number. */
+    bool shared;        /* one matrix is used for the whole batch */
+    /* Bitwise OR of the addresses of the matrix in all calls that make up the
+     * matmul, or of one address and the bytes between calls. It has the
+     * alignment that all these addresses have. */
     uintptr_t bits;
 };
 
@@ -34,8 +36,8 @@ struct pst_cuda_multiply {
     int64_t batch_all; /* matrices of all calls that make up the matmul */
     const void *bias;  /* rows elements, added to each column; may be NULL */
     float alpha, beta;
-    /* device memory that the library may use, 16-byte aligned, and the size by
-     * which it chooses */
+    /* scratch in device memory, 16-byte aligned; the library chooses algorithms
+     * by its size */
     void *workspace;
     size_t workspace_size;
 };
@@ -47,7 +49,7 @@ void pst_cuda_multiply_close(struct pst_cuda_context *c);
 
 /* Enqueues the matmul in COMPUTE. Returns false, with nothing enqueued, if
  * there is no library or it has no algorithm for this matmul. A failure of the
- * library is recorded as one of the context; the return value is true then. */
+ * library makes the context fail; the return value is true then. */
 bool pst_cuda_multiply(struct pst_cuda_context *c,
                        const struct pst_cuda_multiply *m);
 

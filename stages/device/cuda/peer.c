@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies between memories of ranks of one host, on one GPU or on two of which
- * one can read the other: of ranks of one process, and, by CUDA IPC, of ranks
- * of several. */
+/* Copies between the memories of ranks of one host, on one GPU or on two GPUs
+ * of which one can read the other. The ranks are in one process or, by CUDA
+ * IPC, in several. */
 #include "stages/device/cuda/cuda.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ void pst_cuda_fetch(struct pst_device_memory *mem, void *to,
 {
     struct pst_cuda_context *c = mem->context;
     const struct pst_cuda_context *of = other->context;
-    /* Foreign memory was mapped in this context. */
+    /* Memory of another process is mapped in this context. */
     const bool within = other->foreign || c->device == of->device;
     void *stream = c->queues[PST_QUEUE_IN].stream;
 
@@ -56,8 +56,8 @@ _Static_assert(sizeof(struct pst_cuda_handle) ==
                    sizeof(((struct pst_exported *)0)->handle),
                "a handle has another size");
 
-/* Returns true if error is 0, else writes why. Other than by pst_cuda_check,
- * the context has not failed. */
+/* Returns true if error is 0, else writes a message to `why`. Unlike
+ * pst_cuda_check, does not make the context fail. */
 static bool accept(const struct pst_cuda_context *c, int error,
                    const char *what, char *why, size_t size)
 {
@@ -70,7 +70,8 @@ static bool accept(const struct pst_cuda_context *c, int error,
     return false;
 }
 
-/* True if the driver has the functions, and nobody refuses them. */
+/* True if the driver has the functions of CUDA IPC and the environment does not
+ * turn them off; else writes to `why`. */
 static bool has_ipc(const struct pst_cuda_context *c, char *why, size_t size)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment

@@ -12,7 +12,7 @@
 #include "stages/ops/core/rows.h"
 
 #define TAG PST_TAG_PLAN
-/* maximum number of groups: an index in pst_groups.of is a byte */
+/* maximum number of groups: indices in pst_groups.group_of are bytes */
 #define MAX_GROUPS 255
 
 struct groups_maker {
@@ -22,7 +22,7 @@ struct groups_maker {
     struct pst_rules rules;
     struct pst_map types;  /* path of a module -> its class */
     struct pst_map tables; /* FQN of each parameter that an embedding reads */
-    /* index of the parameter that is the matrix read last; -1: none */
+    /* index of the last matrix (groups.h) among the parameters; -1: none */
     int last;
     const struct pst_node *last_reader;
     struct pst_diag *diag;
@@ -38,8 +38,8 @@ static const char *class_of(const char *type)
     return dot != NULL ? dot + 1 : type;
 }
 
-/* True if the result has elements of the first operand, perhaps in another
- * dtype. */
+/* True if the result consists of elements of the first operand, perhaps in
+ * another dtype. */
 static bool copies(const struct pst_node *node)
 {
     return ((node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0 ||
@@ -274,7 +274,8 @@ static uint64_t rules_of(struct groups_maker *m, const struct pst_plan_param *p)
 
 /* --- groups --------------------------------------------------------------- */
 
-/* Sets the options of a rule: first the optimizer, which brings defaults. */
+/* Sets the options of a rule: first the optimizer, since that sets defaults of
+ * other options. */
 static enum pst_status apply(const struct groups_maker *m,
                              const struct pst_rule *rule,
                              struct pst_optim_options *options)
@@ -369,7 +370,7 @@ static bool add_names(struct groups_maker *m, const char *fqn,
     return pst_vec_push(TAG, ret, fqn);
 }
 
-/* Collects what the text of a term could have been: names of parameters and
+/* Lists all names that the text of a term could match: those of parameters and
  * modules, or classes. */
 static bool list_names(struct groups_maker *m, const struct pst_term *term,
                        struct names *ret)

@@ -62,7 +62,7 @@ static enum pst_status add_action(struct maker *m, const struct pst_action *a,
         if (!pst_vec_push(PST_TAG_EXEC, t->grads ? &m->grads : &m->values, use))
             status = pst_diag_nomem(m->diag, sizeof(use));
     }
-    /* Events after the action's last kernel have a number, too. */
+    /* Events after the last kernel of the action take one more number. */
     m->end += touches->n_kernels + 1;
     m->n_actions++;
     return status;
@@ -182,10 +182,11 @@ static enum pst_status plan_values(struct maker *m)
 }
 
 /* Returns the use of gradients before which the rank waits for the reduction of
- * use i; NULL: it waits at the end of the step. Normally this is the second
- * next use. It is the next one if that belongs to another action and more
- * kernels than those of use i run in between, such as a forward: then the
- * reduction has time to finish, and the two need not be resident at once. */
+ * use i; NULL: it waits at the end of the step. Normally this is the second use
+ * after i. It is the next use if that is in another action, and more kernels
+ * run in between than use i has, such as those of a forward: then the reduction
+ * has time to finish, and the gradients of both uses need not be resident at
+ * once. */
 static const struct use *find_wait_use(const struct maker *m, size_t i)
 {
     const struct use *use = &m->grads.at[i];
@@ -231,8 +232,8 @@ static enum pst_status plan_grads(struct maker *m)
     return status;
 }
 
-/* Orders events before the same kernel: reductions and releases free memory
- * before gathers take it. */
+/* Orders events before the same kernel: reductions and releases, which free
+ * memory, come before gathers, which take it. */
 static int compare_events(const void *a, const void *b)
 {
     static const int rank[] = {[PST_RESIDENCY_SUM] = 0,

@@ -20,9 +20,9 @@
  */
 #include "stages/layout/memory/touches.h"
 
-/* Sets the layout's events and places the buckets. The programs must have their
- * lists. *ret_size: bytes of the shared memory; data, offset and incoming of
- * buckets are relative to its begin. */
+/* Sets the layout's events and the offsets of buckets. The programs must have
+ * their lists. *ret_size: bytes of the shared memory; the offsets `data`,
+ * `offset` and `incoming` of buckets are relative to its begin. */
 enum pst_status pst_residency_make(struct pst_layout *layout,
                                    const struct pst_rank_role *role,
                                    struct pst_arena *heap, size_t *ret_size,

@@ -23,8 +23,9 @@
 
 struct pool_state {
     unsigned stage, region;
-    /* Pool of the stage on this rank that produces the value, to copy or to
-     * read in place; NULL: the value is received, or produced by this stage. */
+    /* Pool of the stage on this rank that produces the value, from which the
+     * value is copied or read in place; NULL: the value is received, or
+     * produced by this stage. */
     struct pool_state *maker;
     bool must_copy;          /* the value must be copied from `maker` */
     bool sent_only;          /* only messages read the values */
@@ -225,7 +226,8 @@ static int *find_slots(const struct walker *w, const struct pst_action *a,
     return ret;
 }
 
-/* Takes the slots that the action writes, and looks up those that it reads. */
+/* Assigns to the action the slots that it writes, and finds those that it
+ * reads. */
 static enum pst_status assign_slots(struct walker *w, struct pst_rank_action *x)
 {
     const struct pst_action *a = &x->a;
@@ -300,8 +302,8 @@ static void release_slots(struct walker *w, unsigned i)
     }
 }
 
-/* Sets `last` of each stage, end and microbatch. END_F counts F and its
- * messages, END_I all actions but W, END_W all actions. */
+/* Records, for each stage and microbatch, the last action of each end: END_F
+ * counts F and its messages, END_I all actions but W, END_W all actions. */
 static void record_ends(struct walker *w)
 {
     for (unsigned i = 0; i < w->actions->n; i++) {

@@ -17,7 +17,7 @@
 struct spiller {
     const struct pst_actions *actions;
     struct pst_layout *layout;
-    unsigned stage, region, keep; /* keep: number of slots that are wanted */
+    unsigned stage, region, keep; /* keep: wanted number of slots */
     unsigned n;                   /* number of compute actions */
     int *mb;        /* microbatch for which the pool is used, or -1 */
     uint32_t *next; /* next use by the same microbatch, or NEVER */
@@ -136,7 +136,7 @@ static enum pst_status choose_evictions(struct spiller *s)
         count = s->open.n + is_used;
         if (t + 1 < s->n && s->mb[t + 1] >= 0 && s->prev[t + 1] != NEVER &&
             s->out[s->prev[t + 1]])
-            count++; /* the microbatch that is being reloaded */
+            count++; /* counts the microbatch that is being reloaded */
         while (count > s->keep) {
             const long i = find_latest_use(s, t);
 
@@ -318,8 +318,8 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
 
 /* --- all ------------------------------------------------------------------ */
 
-/* Sorts by issue; on ties evictions come before reloads, which take their slots
- * or reload what they evicted. */
+/* Sorts by issue. On ties evictions precede reloads, which may need the slots
+ * or the data of these evictions. */
 static int compare_issue(const void *a, const void *b)
 {
     const struct pst_spill_job *x = a, *y = b;

@@ -79,8 +79,9 @@ static void read_value(void *ctx, struct pst_value **slot, unsigned arg)
         add_touch(r, (unsigned)r->toucher->value_bucket[param], false);
 }
 
-/* Returns the bucket of the parameter's use number `use` in the stage, -1: it
- * is always resident. A use without its own accumulator shares the last one. */
+/* Returns the bucket of the gradient of use number `use` of the parameter in
+ * the stage; -1: it is always resident. A use without its own accumulator
+ * shares the last one. */
 static int grads_bucket(const struct pst_toucher *t, unsigned stage,
                         unsigned param, unsigned use)
 {

@@ -19,8 +19,8 @@ struct pst_bucket {
     unsigned first_owner; /* as in struct pst_flat */
     bool shared;          /* each replica updates a shard of it (role.h) */
     bool scatters;        /* its gradients are reduced in each microbatch */
-    /* The bucket has values but no gradients: their sums come from other ranks,
-     * or there is no training. */
+    /* The bucket has values, which are gathered, but no gradients: the sums
+     * come from other ranks, or there is no training. */
     bool gathers;
     size_t offset; /* offset of the accumulators; 0: none */
     /* Offset of the values, which replicas gather after the update; 0: each

@@ -179,7 +179,7 @@ static int compare_sizes(const void *a, const void *b)
 }
 
 /* Assigns each parameter of a stage to the owner that has the fewest bytes so
- * far, then swaps owner 0 with the one that has the most. */
+ * far; then owner 0 changes places with the owner that has the most. */
 static void divide_stage(struct maker *m, const struct owned *all, size_t count,
                          size_t *loads, unsigned n)
 {

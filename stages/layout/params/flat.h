@@ -41,7 +41,7 @@ struct pst_flat {
     /* numel: elements, with padding between parameters; unit: shards are
      * multiples of that many elements */
     int64_t numel, unit;
-    unsigned first_owner; /* the first share is that of this owner */
+    unsigned first_owner; /* owner of the first share */
 };
 
 /* One use of a parameter: `numel` elements of the flat from `begin` on. */
@@ -59,10 +59,10 @@ struct pst_flats {
 };
 
 /* Makes the flats of all stages. modes: an enum pst_sharing per parameter.
- * rows: shards consist of whole rows (options.shard_rows). block: elements that
- * no shard divides, a power of two; 1: none. whole: per parameter the bytes
- * that its only owner has for it, 0: it has many owners; n: number of owners.
- */
+ * rows: shards consist of whole rows (options.shard_rows). block: number of
+ * elements in a block, which no shard divides; a power of two; 1: no blocks.
+ * whole: per parameter the bytes that it takes on its only owner, 0: it has
+ * many owners. n: number of owners. */
 enum pst_status pst_flats_make(const struct pst_uses *uses,
                                const unsigned char *modes, const size_t *whole,
                                unsigned n, bool rows, int64_t block,
@@ -79,7 +79,8 @@ size_t pst_flat_group(const char *fqn);
  * may have fewer or none. */
 void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
                     int64_t *ret_begin, int64_t *ret_n);
-/* Returns the number of the share that owner k of n has (struct pst_flat). */
+/* Returns the number of the share that owner k of n has. turn: first_owner of
+ * the flat. */
 static inline unsigned pst_flat_share_number(unsigned turn, unsigned n,
                                              unsigned k)
 {

@@ -288,8 +288,8 @@ static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p)
     p->own_grad = own_offset(m, b, part, b->own_grads);
 }
 
-/* Reserves the parameter's optimizer states. An owner of a whole parameter has
- * all of them, other replicas have none. */
+/* Reserves the parameter's optimizer states. If one replica owns the whole
+ * parameter, it has all of them and other replicas have none. */
 static void reserve_states(struct pst_layout_maker *m, struct pst_rank_param *p)
 {
     const unsigned index = (unsigned)p->index;
@@ -311,8 +311,9 @@ static void reserve_states(struct pst_layout_maker *m, struct pst_rank_param *p)
     }
 }
 
-/* Refuses parameters that the optimizer cannot train: those in bf16 with what
- * needs whole values in f32, and all other dtypes but f32. */
+/* Refuses parameters that cannot be trained: dtypes other than f32 and bf16,
+ * and bf16 with --transmit, with sharding, or with an optimizer that trains f32
+ * only. */
 static enum pst_status check_trained(const struct pst_rank_role *role,
                                      unsigned index, struct pst_diag *diag)
 {
@@ -423,8 +424,8 @@ static enum pst_status layout_residency(struct pst_layout_maker *m)
     return PST_OK;
 }
 
-/* Returns the bytes that the only owner of a parameter has for it, 0 if there
- * are many owners. */
+/* Returns the bytes that a parameter takes on its only owner; 0 if it has many
+ * owners. */
 static size_t owned_bytes(const struct pst_rank_role *role, unsigned param)
 {
     const struct pst_meta *meta = &role->plan->params.at[param].meta;
@@ -433,8 +434,8 @@ static size_t owned_bytes(const struct pst_rank_role *role, unsigned param)
 
     if (!pst_role_is_whole(role, param))
         return 0;
-    /* With zero2 and zero3, sums of gradients, one for each use; with zero3,
-     * also the value. */
+    /* zero2 and zero3 add a sum of gradients for each use; zero3 also adds the
+     * value. */
     if (pst_role_scatters(role, param))
         parts += pst_uses_total(role->uses, param);
     parts += pst_role_gathers(role, param);
@@ -488,7 +489,7 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         status = layout_param(m, i);
     if (status == PST_OK)
         layout_sums(m);
-    /* Offsets after those of the states may depend on the schedule. */
+    /* States precede everything whose offset may depend on the schedule. */
     for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
         status = layout_states(m, &l->params.at[i]);
     if (status == PST_OK && in_turn)

@@ -26,8 +26,8 @@ struct pst_mean_source {
     /* Reads as pst_data_read does. */
     enum pst_status (*read)(void *ctx, uint64_t first, uint64_t n,
                             unsigned input, void *dst, struct pst_diag *diag);
-    /* Returns where n rows of an input are, as a pst_lend_fn does, or NULL. May
-     * be NULL: no rows are lent. */
+    /* Returns where n rows of an input are, as a pst_lend_fn does, or NULL. The
+     * member may be NULL: no rows are lent. */
     const void *(*lend)(void *ctx, uint64_t first, uint64_t n, unsigned input);
     void *ctx;
 };
@@ -64,18 +64,19 @@ enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
 enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns where the source has the bytes that pst_mean_fill copies, as a
- * pst_lend_fn does; NULL: nowhere in one piece. */
+ * pst_lend_fn does; NULL: the source does not have them in one piece. */
 const void *pst_mean_lend(const struct pst_mean *mean, uint64_t step,
                           unsigned microbatch, unsigned input);
 
-/* Compute the mean on rank 0, which alone calls pst_mean_weigh: pst_mean_begin
- * comes before the first step, pst_mean_take after each step. pst_mean_end sets
- * *ret to the mean; it refuses a file in which nothing counts. */
+/* Compute the mean on rank 0; only this rank calls pst_mean_weigh. Call
+ * pst_mean_begin before the first step, pst_mean_take after each step.
+ * pst_mean_end sets *ret to the mean; it refuses a file in which nothing has a
+ * weight. */
 void pst_mean_begin(struct pst_mean *mean);
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
-/* Adds other values of the microbatches of the step that was taken last, one
- * for each; pst_mean_metric returns their mean, by rows or with the weights of
- * the losses. */
+/* Adds a second value of each microbatch of the newest step that was taken;
+ * pst_mean_metric returns the mean of these values, by rows or with the weights
+ * of the losses. */
 void pst_mean_add_metric(struct pst_mean *mean, const double *values,
                          enum pst_mean_by by);
 double pst_mean_metric(const struct pst_mean *mean);

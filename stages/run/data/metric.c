@@ -8,8 +8,8 @@
 
 #define TAG PST_TAG_EXEC
 
-/* Marks of a value: an input or a parameter is among its sources, or it is a
- * source of the output. */
+/* Flags of a value: it depends on an input, it depends on a parameter, the
+ * output depends on it. */
 enum { OF_INPUT = 1, OF_PARAM = 2, WANTED = 4 };
 
 struct use {
@@ -59,8 +59,10 @@ static const struct pst_value *find_divisor(const struct pst_node *node)
                : NULL;
 }
 
-/* True if the results are means over targets. A divisor for each row has rank
- * 1 or more, and leaves the mean over rows as it is. */
+/* True if the node computes a mean over targets: by a mean loss with
+ * ignore_index, or by dividing by one number that depends on inputs alone. A
+ * divisor for each row (rank 1 or more) does not count: the result is still a
+ * mean over rows. */
 static bool is_mean_of_targets(const struct pst_node *node,
                                const unsigned char *marks)
 {

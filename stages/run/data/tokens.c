@@ -368,9 +368,9 @@ static enum pst_status sees_shift(struct counter *c, unsigned input,
     return PST_OK;
 }
 
-/* Labels are tried from two values on, so that a label that is ignored because
- * of its value, such as padding, is not mistaken for one that is dropped
- * because of its position. */
+/* Tries labels from two first values on: a label that is ignored because of its
+ * value, such as padding, must not be taken for one that is dropped because of
+ * its position. */
 enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
                                  bool *ret, struct pst_diag *diag)
 {

@@ -36,13 +36,14 @@ enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
                                  bool *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Lets the next calls of pst_tokens_weigh count the bytes of text that targets
- * stand for, too: bytes[t] of target t, or 1 if bytes is NULL. `n` bytes,
- * borrowed. PST_E_DATA_TOKEN_BYTES, of those calls: n is too small. */
+/* Makes the next calls of pst_tokens_weigh also count the bytes of text that
+ * the targets stand for: bytes[t] for target t, or 1 if bytes is NULL. bytes
+ * has n elements and is borrowed. If n is too small, pst_tokens_weigh fails
+ * with PST_E_DATA_TOKEN_BYTES. */
 enum pst_status pst_tokens_count_bytes(struct pst_tokens *tokens,
                                        const unsigned char *bytes, size_t n,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the bytes of each microbatch in the newest pst_tokens_weigh, of
+/* Returns, for each microbatch of the newest pst_tokens_weigh, the bytes of the
  * targets that the loss does not ignore; NULL: they are not counted. */
 const double *pst_tokens_bytes(const struct pst_tokens *tokens);
 

@@ -55,7 +55,8 @@ enum pst_status pst_file_has_halves(const char *path, bool *ret,
     if (status != PST_OK)
         return status;
     for (uint64_t i = 0; i < PIECES && status == PST_OK; i++) {
-        /* Pieces begin at even offsets; in a small file they are adjacent. */
+        /* The parts that are read begin at even offsets; in a small file they
+         * are adjacent. */
         const uint64_t at =
             PST_MAX(file.size / PIECES & ~(uint64_t)1, PIECE) * i;
         const uint64_t n = at < file.size ? PST_MIN(file.size - at, PIECE) : 0;

@@ -77,9 +77,9 @@ static void add_copy(struct binder *b, const void *from,
     instr->to_meta = to_meta;
 }
 
-/* Adds the copy of a carried buffer's value from before the step, with which
- * the first microbatch begins. This value is in the shadow copy if the stage
- * that changes the buffer is on this rank, too. */
+/* Adds a copy of the value that a carried buffer had before the step: the first
+ * microbatch begins with it. It is in the shadow copy if the stage that changes
+ * the buffer is on this rank, too. */
 static void add_start(struct binder *b, const struct pst_edge *edge,
                       const struct pst_value *input)
 {
@@ -143,7 +143,8 @@ static bool records(const struct binder *b)
 }
 
 /* Adds instructions for kernels begin .. end - 1 of the list. If the device
- * records, a kernel that cannot be recorded has one of its own. */
+ * records, each kernel that cannot be recorded gets an instruction of its own.
+ */
 static void add_run(struct binder *b, const struct pst_exec_list *list,
                     unsigned begin, unsigned end)
 {
@@ -284,8 +285,8 @@ static void add_loss(struct binder *b, const struct pst_value *value)
              to, &value->meta);
 }
 
-/* Returns the kernel list that computes a value; that of F if no node computes
- * it. */
+/* Returns the kernel list that computes a value; list F if no node computes the
+ * value. */
 static enum pst_list list_of(const struct binder *b,
                              const struct pst_value *value)
 {
@@ -308,8 +309,8 @@ static bool runs_list(const struct binder *b, enum pst_list list)
     return false;
 }
 
-/* True if the action computes the output: most are results of F, but the loss
- * may be one of the backward (stages/compile/heads.c). */
+/* True if the action computes the output. Most outputs are results of F, but
+ * the loss may be a result of the backward (stages/compile/heads.c). */
 static bool has_output(const struct binder *b, const struct pst_plan_output *o)
 {
     return runs_list(b, o->stage < 0 ? PST_LIST_F

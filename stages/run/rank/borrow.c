@@ -3,7 +3,7 @@
 
 #include "stages/run/rank/step/traffic.h"
 
-/* Memory of the arena, and what is read in its place. */
+/* A part of the arena, and the memory that is read in its place. */
 struct piece {
     unsigned char *base; /* of the arena */
     size_t offset, bytes;
@@ -49,8 +49,8 @@ static bool is_passed(const struct pst_rank_action *x, const struct piece *p)
     return false;
 }
 
-/* Offsets are added modulo 2^64 (run.c), so memory outside of the arena has an
- * offset, too. */
+/* Memory outside of the arena is addressed by an offset from `base`, too, since
+ * offsets are added modulo 2^64 (run.c). */
 static void redirect_program(struct pst_program *program, const struct piece *p)
 {
     const size_t by = (uintptr_t)p->from - ((uintptr_t)p->base + p->offset);

@@ -9,10 +9,11 @@
 #include "stages/layout/layout.h"
 
 /* Lets all kernels and copies of a rank that read bytes [offset, offset +
- * bytes) of its arena, which begins at base, read them at `from` instead, as
- * often as they run. The rank has started; `from` has the layout of the bytes,
- * is borrowed until the rank is freed, and is memory of the host. False, and
- * nothing has changed: the rank writes or sends some of these bytes. */
+ * bytes) of its arena, which begins at base, read them at `from` instead, now
+ * and in later steps. The rank has started; `from` has the layout of the bytes,
+ * is borrowed until the rank is freed, and is memory of the host. Returns
+ * false, with nothing changed, if the rank writes or sends some of these bytes.
+ */
 bool pst_rank_borrow(const struct pst_layout *layout, unsigned n_stages,
                      const struct pst_actions *actions, unsigned char *base,
                      size_t offset, size_t bytes, const void *from);

@@ -9,9 +9,9 @@
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
 
-/* Records a kernel's fault after the step, unless the host has found a fault in
- * the same or an earlier microbatch: in one microbatch the host's faults come
- * before those of kernels. */
+/* Records a fault of a kernel, after the step, unless the host has found a
+ * fault in the same or an earlier microbatch: within a microbatch, faults that
+ * the host finds take precedence. */
 static void record_kernel_fault(struct pst_rank *r,
                                 const struct pst_fault *fault)
 {
@@ -22,7 +22,7 @@ static void record_kernel_fault(struct pst_rank *r,
 
     if (!fault->set)
         return;
-    /* the fault may be in list P, which then runs again */
+    /* the fault may be in list P, so the next step runs that again */
     r->step.is_prepared = false;
     if (r->step.error != PST_E_NONE &&
         r->step.fault_microbatch <= (int)fault->microbatch)
@@ -41,9 +41,9 @@ static void record_kernel_fault(struct pst_rank *r,
              source[0] != '\0' ? " at " : "", source, text);
 }
 
-/* Records the times of the newest update, which the device has finished. The
- * end of that update is the end of its step, even if the host has begun the
- * next step before. */
+/* Records the times of the newest update, once the device has finished it. A
+ * step ends with its update, even if the host has begun the next step before.
+ */
 static void record_optim(struct pst_rank *r)
 {
     struct pst_ring_step *of = r->step.optim_of;
@@ -55,10 +55,9 @@ static void record_optim(struct pst_rank *r)
     of->all.end = PST_MAX(of->all.end, of->optim.end);
 }
 
-/* Records the times of the step, when the device has finished it and the
+/* Records the times of the step once the device has finished it and the
  * previous update. The host may have posted messages long before the device
- * reached the actions after them, so each mark begins no earlier than the
- * previous one ends. */
+ * reached the next actions, so no mark begins before the previous one ends. */
 static void record_timings(struct pst_rank *r)
 {
     struct pst_ring_step *now = r->step.ring.now;
@@ -161,7 +160,7 @@ static bool replay_updates(struct pst_rank *r)
     if (moved)
         pst_recording_forget(&step->update, &r->device->mem);
     pst_recording_run(&step->update, step, &r->device->mem, apply_recorded, r);
-    pst_signs_count_progress(&r->signs); /* all of a replay are one piece */
+    pst_signs_count_progress(&r->signs); /* counts all updates as one */
     return true;
 }
 
@@ -204,7 +203,7 @@ static enum pst_status apply_decision(struct pst_rank *r)
         pst_update_restore(&r->plan.layout, r->device);
         return PST_OK;
     }
-    /* buffers have their new values, which are sent to other ranks */
+    /* no update; the new values of buffers are still sent to other ranks */
     if (r->step.holds) {
         r->step.phase = PST_RANK_GATHER;
         return PST_OK;

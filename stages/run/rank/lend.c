@@ -26,7 +26,8 @@ bool pst_input_is_free(const struct pst_program *program, unsigned i)
     if (!is_of_inputs(pst_program_loc(program, input).region) ||
         input->empty_before || input->empty_after)
         return false;
-    /* Results of the stage are copied or sent from the slot. */
+    /* The outputs of a stage are copied or sent from the slot, so an input that
+     * is an output is not free. */
     for (size_t k = 0; k < graph->outputs.n; k++)
         if (graph->outputs.at[k].arg.kind == PST_ARG_VALUE &&
             is_in(program, input,
@@ -39,7 +40,8 @@ bool pst_input_is_free(const struct pst_program *program, unsigned i)
             for (unsigned m = 0; m < n->call.n_out; m++)
                 if (is_in(program, input, n->out[m]))
                     return false;
-            /* The host has a copy of the device's memory only. */
+            /* Kernels on the host read the host's copy, which lacks memory of
+             * the caller. */
             for (unsigned m = 0; m < n->call.n_in; m++)
                 if (is_in(program, input, n->in[m]) &&
                     pst_hosted_is(program, n))

@@ -59,7 +59,7 @@ void pst_probe_begin_action(struct pst_rank *r, const struct pst_rank_action *x)
     begin_flight(r, x->a.kind, x->a.stage, microbatch);
     if (pst_fault_is_set()) {
         pst_fault_point(pst_action_word((enum pst_action_kind)x->a.kind));
-        r->step.clock = 0; /* a fault may be a delay */
+        r->step.clock = 0; /* an injected fault may be a delay */
     }
     if (x->a.kind > PST_ACT_W && mark->start <= r->step.started)
         mark->start = pst_probe_now(r);

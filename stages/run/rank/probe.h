@@ -15,19 +15,19 @@ struct pst_rank_action;
 /* Returns pst_now(). Between an action and the next one it reads the clock once
  * only: the end of one is the beginning of the other, unless the rank waits. */
 double pst_probe_now(struct pst_rank *r);
-/* Before and after a part of the next action. An action that waits (PST_AGAIN)
- * has several parts: its mark begins with the first and ends with the last. The
- * marks of compute actions come from their timings at the end of the step
- * (conclude.c). */
+/* Called before and after each part of the next action. An action that waits
+ * (PST_AGAIN) has several parts: its mark begins with the first part and ends
+ * with the last. The marks of compute actions come from their timings at the
+ * end of the step (conclude.c). */
 void pst_probe_begin_action(struct pst_rank *r,
                             const struct pst_rank_action *x);
 void pst_probe_end_action(struct pst_rank *r, const struct pst_rank_action *x,
                           enum pst_status status);
-/* Before and after a part of a phase that follows the last action. */
+/* Called before and after each part of a phase that follows the last action. */
 void pst_probe_begin_phase(struct pst_rank *r);
 void pst_probe_end_phase(struct pst_rank *r, enum pst_status status);
-/* Begins to count seconds of waiting at PST_AGAIN, and ends it at any other
- * status. */
+/* Begins to count seconds of waiting if status is PST_AGAIN, and ends it at any
+ * other status. */
 void pst_probe_wait(struct pst_rank *r, enum pst_status status);
 
 #endif

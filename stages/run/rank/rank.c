@@ -10,7 +10,7 @@
 /* --- life ----------------------------------------------------------------- */
 
 /* Refuses (--no-fallback) a plan with kernels that this rank's device leaves to
- * the host. Other ranks check their devices, which may be others. */
+ * the host. Each rank checks its own device. */
 static enum pst_status refuse_hosted(const struct pst_rank_plan *plan,
                                      struct pst_diag *diag)
 {

@@ -40,7 +40,7 @@ enum pst_status pst_rank_start(struct pst_rank *r,
  * another number of microbatches, in the same arena. */
 void pst_rank_continue_from(struct pst_rank *r, struct pst_rank *from);
 
-/* Sets what struct pst_traffic has as peers; borrowed. */
+/* Sets `peers` of the rank's struct pst_traffic; borrowed. */
 void pst_rank_set_peers(struct pst_rank *r,
                         const struct pst_device_memory *const *peers);
 /* True if the rank should be advanced again soon, without waiting for the
@@ -59,17 +59,17 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     const struct pst_trace_order *trace);
 /* Lets the step that was begun read inputs in place (pst_engine_lend). */
 void pst_rank_lend(struct pst_rank *r, pst_lend_fn lend, void *ctx);
-/* Lets the step that was begun end without an update. pst_rank_resume, once it
- * has ended and is applied, begins that update; pst_rank_advance continues it.
- * new_grads: gradients were set meanwhile, so that the ranks report their
- * squares and decide again. */
+/* Lets the step that was begun end without an update. pst_rank_resume, called
+ * when that step has ended and is applied, begins its update; pst_rank_advance
+ * continues it. new_grads: gradients were set since, so that the ranks report
+ * their squares and decide again. */
 void pst_rank_hold(struct pst_rank *r);
 void pst_rank_resume(struct pst_rank *r, bool new_grads);
 /* Records a fault of the step that was found before its first action. */
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text);
-/* Returns the error of a step whose input could not be filled: an I/O error and
- * a caller's cancellation keep theirs, any other becomes PST_E_OP_DATA. */
+/* Returns the error of a step whose input could not be filled: I/O errors and a
+ * caller's cancellation stay, any other error becomes PST_E_OP_DATA. */
 static inline enum pst_error pst_rank_input_error(const struct pst_diag *why)
 {
     return why->status == PST_ERR_IO || why->status == PST_ERR_CANCELLED
@@ -110,7 +110,8 @@ void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out);
 /* --- components ----------------------------------------------------------- */
 
 const struct pst_rank_role *pst_rank_role(const struct pst_rank *r);
-/* Between steps: takes the optimizer's numbers and groups from the options. */
+/* Between steps: sets the optimizer's numbers and groups to those of the
+ * options. */
 void pst_rank_retune(struct pst_rank *r,
                      const struct pst_exec_options *options);
 const struct pst_layout *pst_rank_layout(const struct pst_rank *r);

@@ -7,12 +7,13 @@
 #include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
 
-/* The least number of kernels and copies of a recording: fewer are launched as
- * fast one by one. */
+/* Minimum number of kernels and copies of a recording: fewer are launched as
+ * fast without one. */
 #define LEAST 3
 
-/* True if the device can record the instruction. One of several kernels has
- * only such kernels (bind.c). */
+/* True if the device can record the instruction. The first kernel tells: an
+ * instruction with several kernels has only kernels that can be recorded
+ * (bind.c). */
 static bool is_recorded(const struct pst_instr *instr)
 {
     return instr->kind == PST_INSTR_COPY ||

@@ -43,7 +43,8 @@ static void make_progress(struct pst_rank *r)
     double now;
 
     pst_signs_count_progress(&r->signs);
-    /* Messages copy and record events, which must not be recorded. */
+    /* Polling messages may enqueue copies and events, which must not be
+     * recorded. */
     if (pst_role_job_size(&r->plan.role) < 2 || r->step.records)
         return;
     now = pst_now();
@@ -203,8 +204,9 @@ static void copy_lent(struct pst_rank *r, const struct pst_instr *instr,
     r->device->mem.device->run(&r->device->mem, r->device->copy, &task);
 }
 
-/* Lets the actions that read the input read it where the caller has it, or in
- * its slot. Returns false if the slot has to be filled. */
+/* Lets the actions that read the input read it in the caller's memory, or
+ * copies it from there to its slot. Returns false if the caller has not lent
+ * it, so that the slot must be filled. */
 static bool lend_input(struct pst_rank *r, const struct pst_action *a,
                        const struct pst_instr *instr)
 {
@@ -343,8 +345,8 @@ static void run_recorded(void *ctx)
         status = run_instr(w->r, w->x, &w->first[k]); /* none of them waits */
 }
 
-/* False if kernels have to run one by one: in steps that check each of them,
- * too. */
+/* False if kernels must run one by one, for example in a step that checks each
+ * of them. */
 static bool may_replay(struct pst_rank *r, const struct pst_action *a)
 {
     return !pst_fault_is_set() && pst_stash_fault(&r->stash) == NULL &&

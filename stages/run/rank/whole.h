@@ -21,7 +21,8 @@ struct pst_rank {
     struct pst_rank_device *device; /* borrowed; NULL until the rank starts */
     struct pst_counters counters;   /* created when the rank starts */
 
-    /* These change in a step, each through its own functions. */
+    /* The following members change in a step, each through its own functions.
+     */
     struct pst_traffic traffic;
     struct pst_reductions reductions;
     struct pst_replicas replicas;

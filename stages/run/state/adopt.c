@@ -221,9 +221,9 @@ static enum pst_status record_optim_state(void *ctx, struct pst_rank *r,
                : pst_diag_nomem(diag, sizeof(*entry));
 }
 
-/* Returns the same optimizer state in the old engine, of the parameter with the
- * name fqn there; NULL: none. n: length of the state's prefix in entry->name.
- */
+/* Returns the optimizer state of the old engine that corresponds to `entry`,
+ * for the old engine's parameter fqn; NULL: none. n: length of the state's
+ * prefix in entry->name. */
 static const struct pst_entry *find_entry(const struct adoption *a,
                                           const struct pst_entry *entry,
                                           size_t n, const char *fqn)
@@ -287,7 +287,7 @@ static int old_index(const struct adoption *a, unsigned param)
 }
 
 /* True if both engines have state p->state of the parameter, from the same
- * optimizer (an average: from any). */
+ * optimizer. For an average (--ema) the optimizers may differ. */
 static bool has_both_states(const struct pst_migration *p)
 {
     const struct pst_optim_options *to =
@@ -344,8 +344,8 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
         return PST_OK;
     if (!pst_meta_same(&a->from->grid->plan->params.at[p.old].meta,
                        &to->meta)) {
-        /* Each rank had the whole value, from which the start value in the new
-         * plan was made: a 16-bit one is in f32 now. */
+        /* Each old rank had the whole value, and the new plan's start value was
+         * made from it. If it was 16-bit, the start value is f32. */
         if (!p.average && !pst_engine_has_parts(a->from, (unsigned)p.old))
             return PST_OK;
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
@@ -362,8 +362,8 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     return status;
 }
 
-/* Returns the old parameter that a parameter continues: with its average, and
- * with its optimizer states if the optimizer is the same (keeps_optimizer).
+/* Returns the old parameter whose average (--ema) a parameter continues, and
+ * whose optimizer states, too, if the optimizer is the same (keeps_optimizer).
  * NULL: average and states start anew. */
 static const struct pst_plan_param *continued_param(const struct adoption *a,
                                                     unsigned param)
@@ -391,8 +391,9 @@ static bool keeps_optimizer(const struct adoption *a, unsigned param,
     return now->row == was->row && now->store == was->store;
 }
 
-/* Sets the averages of new parameters to the parameters' values, and the states
- * that hold a value of a parameter whose value is new. */
+/* Sets the averages (--ema) of new parameters to the parameters' values. If the
+ * value of a parameter is new, also sets to it those optimizer states that hold
+ * a value of the parameter. */
 static void init_averages(const struct adoption *a, struct pst_rank *r)
 {
     const struct pst_layout *l = pst_rank_layout(r);
@@ -453,7 +454,8 @@ void pst_engine_list_renewed(struct pst_engine *to,
         pst_str_addf(out, " and %u more", n - LISTED);
 }
 
-/* State is copied within each rank, so each parameter must be where it was. */
+/* Checks that each parameter is where it was: state is copied within each rank.
+ */
 static enum pst_status check_places(const struct adoption *a,
                                     struct pst_diag *diag)
 {

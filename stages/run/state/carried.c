@@ -11,7 +11,7 @@
 #include "stages/split/store/pack.h"
 
 #define TAG       PST_TAG_EXEC
-#define MAX_TRIES 20 /* in a folder whose checkpoints disappear */
+#define MAX_TRIES 20 /* tries in a folder whose checkpoints disappear */
 
 /* --- saving --------------------------------------------------------------- */
 
@@ -103,7 +103,8 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     status = unpack_plan(ckpt, &plan, diag);
     if (status != PST_OK)
         return status;
-    /* Unless the plans are equal, modules of equal shapes could be swapped. */
+    /* The plans must be equal, else modules of equal shapes could be swapped.
+     */
     same = strcmp(plan->model_digest, root_of(engine)->model_digest) == 0;
     pst_plan_free(plan);
     if (same)
@@ -230,8 +231,7 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 {
     enum pst_status status = unpack_plan(c->ckpt, &c->plan, diag);
 
-    /* If the base is the changed plan itself, the one in the checkpoint is not
-     * needed. */
+    /* The checkpoint's plan is not needed if the base is the same plan. */
     if (status != PST_OK ||
         strcmp(c->plan->model_digest, c->base->model_digest) == 0)
         return status;

@@ -24,7 +24,8 @@ const char *pst_carried_model(const struct pst_engine *engine);
  */
 const char *pst_carried_identity(const struct pst_engine *engine);
 /* Returns PST_ERR_MISMATCH if the checkpoint's run changed the model and the
- * engine's plan is not the changed one, or the other way round. */
+ * engine's plan is not the changed one, or if the engine's model was changed
+ * after the checkpoint. */
 enum pst_status pst_carried_check(const struct pst_engine *engine,
                                   const struct pst_checkpoint *ckpt,
                                   struct pst_diag *diag) PST_MUST_CHECK;
@@ -54,8 +55,8 @@ struct pst_carried {
     struct pst_checkpoint *ckpt; /* owned */
 };
 
-/* Opens the plan in the checkpoint of that step, which must be derived from
- * `base` or from a plan that computes the same as base. *ret is NULL if the
+/* Opens the plan in the checkpoint of that step. The plan must be derived from
+ * `base`, or from a plan that computes the same as base. *ret is NULL if the
  * checkpoint contains no plan, or base itself. */
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
                                  uint64_t step, struct pst_carried **ret,

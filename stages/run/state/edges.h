@@ -15,8 +15,8 @@
 /* Bytes of one rank in the file. */
 struct pst_shard_span {
     uint64_t begin, bytes;
-    /* Range of these bytes, relative to begin, in pages that belong to the rank
-     * alone. */
+    /* The range of these bytes, relative to begin, that is in pages of this
+     * rank alone. */
     size_t own_begin, own_end;
 };
 

@@ -7,8 +7,8 @@
 #include "stages/layout/layout.h"
 
 /* A tensor of a parameter on this rank: the value or an optimizer state.
- * offset: its place in the arena; shared: the rank has only a shard of it,
- * bytes [begin, end), or, if in_one, all or nothing of it. */
+ * offset: where it begins in the arena. shared: the rank has only bytes [begin,
+ * end) of it, or, if in_one, either all of it or nothing. */
 struct place {
     const struct pst_meta *meta;
     size_t offset;

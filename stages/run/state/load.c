@@ -54,15 +54,16 @@ static bool has_averages(const struct loader *l)
     return false;
 }
 
-/* True for an optimizer state that the checkpoint lacks because its run did not
- * train the parameter, or because options of the parameter need a state now
- * that they did not need then: another optimizer by a group, momentum. */
+/* True for an optimizer state that the checkpoint lacks: its run did not train
+ * the parameter, or other options (an optimizer by a group, momentum) made the
+ * state unnecessary. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
     return pst_optim_state_of(name) != NULL && find_tensor(l, name) == NULL;
 }
 
-/* Returns the saved tensor of a parameter, or what stands for it here. */
+/* Returns the saved tensor of a parameter, or the saved average that replaces
+ * it in this engine (average.h). */
 static const struct pst_safetensors_entry *find_param(const struct loader *l,
                                                       const char *name)
 {
@@ -96,8 +97,9 @@ static const struct pst_safetensors_entry *find_entry(const struct loader *l,
     return e != NULL ? e : find_param(l, is_average ? other : name);
 }
 
-/* True if the average of a parameter that is trained in bf16 begins as the
- * parameter, or the parameter stands for an average that it does not have. */
+/* True if e is a saved bf16 parameter that has to be converted to f32: an
+ * average begins with its value, or it is loaded in place of an average that
+ * was not saved. */
 static bool is_converted(const struct loader *l,
                          const struct pst_safetensors_entry *e,
                          const struct pst_entry *entry)
@@ -207,8 +209,8 @@ static bool state_name(const struct pst_engine *engine, unsigned param,
     return false;
 }
 
-/* Appends "; NAMES WHAT" for the parameters that only this run trains (here
- * true), or that only the checkpoint's run trained. */
+/* Appends "; NAMES WHAT" for the parameters that only this run trains (here),
+ * or that only the checkpoint's run trained (not here). */
 static void add_differing(const struct loader *l, bool here, const char *what,
                           struct pst_str *out)
 {

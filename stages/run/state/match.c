@@ -23,8 +23,8 @@ static enum pst_status check_run(const struct pst_engine *engine,
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
                             info->seed, engine->grid->options.seed, info->seed);
-    /* Optimizer "none" also differs from others: its checkpoints have no states
-     * with which they could continue. */
+    /* Optimizer "none" differs from all others, too: its checkpoints have no
+     * states with which another optimizer could continue. */
     if (strcmp(info->optimizer, optimizer) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with optimizer %s, "

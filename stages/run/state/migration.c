@@ -15,8 +15,8 @@ struct end {
     size_t offset;         /* offset of the first element in the rank's arena */
 };
 
-/* Sets e to what a replica has of a state whose optimizer keeps parameters
- * whole: all of it, or nothing. */
+/* Sets e to a replica's part of an optimizer state that is not divided: all of
+ * it, or nothing. */
 static void set_whole_state(const struct pst_engine *engine,
                             const struct pst_migration *p, unsigned param,
                             struct end *e)
@@ -36,8 +36,8 @@ static bool is_average(const struct pst_engine *engine,
     return engine == p->from && p->average;
 }
 
-/* Returns the number, in its pipeline, of the rank at that end: p->rank, but
- * only the owner of a transmitted parameter has its average. */
+/* Returns the rank of the engine's pipeline that has the tensor: p->rank,
+ * except that only the owner of a transmitted parameter has its average. */
 static unsigned rank_at(const struct pst_engine *engine,
                         const struct pst_migration *p)
 {
@@ -48,7 +48,7 @@ static unsigned rank_at(const struct pst_engine *engine,
                : p->rank;
 }
 
-/* True if each replica has all elements at that end. */
+/* True if each replica of that engine has all elements of the tensor. */
 static bool is_whole(const struct pst_engine *engine,
                      const struct pst_migration *p, int param)
 {
@@ -140,8 +140,8 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
     return status;
 }
 
-/* Moves the tensor of one rank of the pipeline. If replicas have it whole, each
- * copies it to the same replica. */
+/* Moves the tensor of one rank of the pipeline. If the replicas of both engines
+ * have it whole, each copies it to the same replica. */
 static enum pst_status pass_tensor(const struct pst_migration *p,
                                    struct pst_diag *diag)
 {

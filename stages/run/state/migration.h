@@ -13,7 +13,7 @@ struct pst_migration {
     const struct pst_engine *from;
     int old, new; /* indices in params of the two plans; f32, of equal size */
     int state;    /* index of the optimizer's sharded state; -1: the value */
-    /* the value in `to` becomes the average in `from` (average.h); state is -1
+    /* sets the value in `to` to the average in `from` (average.h); state is -1
      */
     bool average;
     unsigned rank; /* rank of the pipeline that has the parameter in `to` */
@@ -25,8 +25,8 @@ bool pst_migration_is_sharded(const struct pst_migration *p);
 /* True if that rank of the pipeline holds the parameter. */
 bool pst_migration_is_on(const struct pst_engine *engine, int param,
                          unsigned rank);
-/* COLLECTIVE. Moves the tensor. PST_ERR_INTERNAL if that rank does not hold it
- * in `from`. */
+/* COLLECTIVE. Moves the tensor. PST_ERR_INTERNAL if rank p->rank does not hold
+ * it in `from`. */
 enum pst_status pst_migration_run(const struct pst_migration *p,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Calls how->convert for the elements of a value that ranks of this process

@@ -224,8 +224,8 @@ enum pst_status pst_save_join(struct pst_engine *engine,
     return call_each_pair(engine, shards, join_part, diag);
 }
 
-/* Sends the size of the peer's edges to the owner, before the edges: the owner
- * may lack memory for them. */
+/* Sends the size of the peer's edges to the owner before the edges themselves,
+ * since the owner may lack memory for them. */
 static enum pst_status announce_edges(struct pst_engine *engine,
                                       const struct pair *pair,
                                       struct pst_diag *diag)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_RUN_STATE_SAVE_H
 #define PENSTOCK_STAGES_RUN_STATE_SAVE_H
-/* Functions that blocking saves (save.c) and saves beside steps (saver.c)
- * share: manifest, names, files that several replicas write. */
+/* Functions that blocking saves (save.c) and saves that run during steps
+ * (saver.c) share: manifest, names, files that several replicas write. */
 #include "stages/run/exec.h"
 
 struct pst_shard;
@@ -48,8 +48,8 @@ enum pst_status pst_save_gather(struct pst_engine *engine,
 enum pst_status pst_save_fetch(struct pst_engine *engine,
                                struct pst_checkpoint_shard *shards,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE, after the commit: sets ret_bad to the reason that the checkpoint
- * is bad, as found by rank 0; "": it is good. */
+/* COLLECTIVE, after the commit: sets ret_bad, on all ranks, to the reason that
+ * rank 0 has found why the checkpoint is bad; "": it is good. */
 enum pst_status pst_save_why_bad(struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  const struct pst_checkpoint_shard *shards,

@@ -131,9 +131,9 @@ static void *run_part(void *ctx)
     return NULL;
 }
 
-/* Starts a thread for a part; a failure to start it is the result of the part.
- * Without a thread the copy is completed here: updates wait for that, and the
- * copy may be saved to another folder. */
+/* Starts a thread for a part of the save. If this fails, the failure is the
+ * result of the part, and the copy is completed here: updates wait for the
+ * copy, and it may yet be saved to another folder. */
 static void start_part(struct pst_saver *s, enum part part)
 {
     int err;
@@ -220,8 +220,8 @@ static enum pst_status list_shards(struct pst_saver *s, struct pst_diag *diag)
     return status;
 }
 
-/* Allocates the copies. Their pages are touched by the thread, which writes to
- * them first. */
+/* Allocates the copies. The saver's thread is the first to write to their
+ * pages, so page faults happen there. */
 static enum pst_status alloc_copies(struct pst_saver *s, struct pst_diag *diag)
 {
     for (unsigned i = 0; i < s->n_local; i++) {

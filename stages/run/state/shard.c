@@ -17,8 +17,8 @@
 #define PIECE (1 << 20)
 #define ALIGN 64 /* alignment of each tensor in a copy */
 
-/* One tensor of the shard. Its bytes are at `data`, else in the rank's arena,
- * else (is_unread) in the plan. */
+/* One tensor of the shard. Its bytes are at `data`; if that is NULL, they are
+ * in the plan (is_unread) or in the rank's arena. */
 struct item {
     const char *name;
     struct pst_meta meta;
@@ -325,9 +325,9 @@ static void check_numbers(struct target *t, const struct source *from,
                  "'%.180s' has a value that is not finite", item->name);
 }
 
-/* Reads bytes [at, at + n) back from the file and checks that they are those in
- * memory and finite. They come from the page cache, while the disk still writes
- * earlier pieces. */
+/* Reads bytes [at, at + n) back from the file, and checks that they equal those
+ * in memory and are finite. They come from the page cache while the disk still
+ * writes earlier pieces. */
 static enum pst_status check_piece(struct target *t, const struct source *from,
                                    size_t at, size_t n, struct pst_diag *diag)
 {

@@ -163,8 +163,8 @@ enum pst_status pst_engine_borrow_values(struct pst_engine *to,
 /* --- copies --------------------------------------------------------------- */
 
 /* True if local rank k of `to` needs a copy of the parameter. since: `from` has
- * not changed since the last copies, so that only what `to` itself changes, its
- * buffers, may differ. */
+ * not changed since the last copies, so that only the buffers may differ, which
+ * `to` itself changes. */
 static bool needs_copy(const struct pst_engine *to, unsigned k, unsigned param,
                        bool since)
 {

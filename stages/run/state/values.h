@@ -2,14 +2,14 @@
 #ifndef PENSTOCK_STAGES_RUN_STATE_VALUES_H
 #define PENSTOCK_STAGES_RUN_STATE_VALUES_H
 /*
- * Where an engine has values, for callers that read them in place. NULL: not
- * in memory of this process, or not whole and in one piece. *ret: the memory
- * that they are in; work of its device may still change them. Exec thread,
- * between steps.
+ * Addresses of an engine's values, for callers that read them in place. NULL:
+ * the value is not in memory of this process, or not whole and in one piece.
+ * *ret: the memory that has the value; its device may still have work enqueued
+ * that changes it. Exec thread, between steps.
  */
 #include "stages/run/exec.h"
 
-/* Returns the memory of a local rank; NULL: there are not so many. */
+/* Returns the memory of a local rank; NULL: there are fewer local ranks. */
 struct pst_device_memory *pst_engine_device(const struct pst_engine *engine,
                                             unsigned local);
 

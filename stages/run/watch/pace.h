@@ -2,9 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_WATCH_PACE_H
 #define PENSTOCK_STAGES_RUN_WATCH_PACE_H
 /*
- * Limit on the time without progress in a step, learnt from previous steps:
- * short for a job of short steps, long for one whose kernels take long. Exec
- * thread.
+ * Learns a limit on the time without progress in a step from the durations of
+ * previous steps: jobs with short steps get a short limit. Exec thread.
  */
 #define PST_PACE_STEPS 64
 

@@ -11,8 +11,8 @@
 
 #define LOOK_EVERY 0.005 /* seconds between two polls of messages and clock */
 #define SLOTS      4     /* heartbeats to one rank that may be in flight */
-/* Maximum number of seconds that other ranks are granted, because they may have
- * been stopped, too, after this process was stopped. */
+/* Maximum number of seconds that this process, after it was stopped, grants
+ * other ranks, since they may have been stopped, too. */
 #define MAX_LATE 60.0
 /* Maximum number of seconds between two heartbeats. A rank may have sent its
  * last heartbeat that long before a long piece of work: PATIENCE includes this
@@ -47,8 +47,8 @@ struct sent {
 struct other {
     struct beat beat;
     /* Times, in seconds that this process was awake. arrived: arrival of the
-     * newest heartbeat. heard: begin of the silence after it, which is later if
-     * this process was stopped. */
+     * newest heartbeat. heard_at: begin of the silence after it, which is later
+     * if this process was stopped. */
     double arrived;
     double heard_at;
     double longest; /* longest silence since pst_pulse_take_silence */
@@ -72,8 +72,8 @@ struct pst_pulse {
     enum pst_alive_phase sent_phase;
     pst_requests_fn get_requests;
     void *requests_ctx;
-    /* Failure of a message: the job is over. Later transfers return it instead
-     * of waiting for other ranks, which wait for something else. */
+    /* Failure of a message, after which the job is over. Later transfers return
+     * it instead of waiting for ranks that wait for something else. */
     struct pst_diag broken;
     unsigned requests;
     /* True while heartbeats are sent, which may allocate: allocating calls
@@ -151,8 +151,8 @@ static void send_own_beat(struct pst_pulse *p, double clock)
     send_beats(p, &beat);
 }
 
-/* Sends, from rank 0, which rank is stuck. Other ranks would find this later,
- * or be ended by mpirun before that. */
+/* Tells the other ranks, from rank 0, which rank is stuck: they would find this
+ * out later, or mpirun would end them before. */
 static void announce_stuck_rank(struct pst_pulse *p, unsigned i)
 {
     struct beat beat = p->others[i].beat;
@@ -200,8 +200,9 @@ static void update_progress(struct pst_pulse *p)
     p->moved = p->awake.now;
 }
 
-/* Restarts all limits after a time in which no rank could be heard: their time
- * counts from `late` seconds after now, or later where it did already. */
+/* Restarts all limits after a time in which no rank could be heard: they count
+ * from `late` seconds after now, unless they already count from a later time.
+ */
 static void restart_limits(struct pst_pulse *p, double late)
 {
     const double from = p->awake.now + late;
@@ -211,9 +212,10 @@ static void restart_limits(struct pst_pulse *p, double late)
         p->others[i].heard_at = PST_MAX(p->others[i].heard_at, from);
 }
 
-/* Restarts all limits if this process was stopped and continued: others may
- * have been stopped, too, and may continue later. A process that worked
- * meanwhile was not stopped, unless the daemon's timer has detected it. */
+/* Restarts all limits if this process was stopped and continued: other
+ * processes may have been stopped, too, and may continue later. A process that
+ * made progress meanwhile was not stopped, unless the daemon's timer has
+ * detected it. */
 static void detect_stop(struct pst_pulse *p)
 {
     const uint64_t moves = pst_alive_state().work_done;
@@ -233,7 +235,8 @@ static void exchange_beats(struct pst_pulse *p, double clock)
     p->busy = true;
     p->next_poll = clock + LOOK_EVERY;
     pst_awake_update(&p->awake, clock);
-    /* before detect_stop, so that old heartbeats do not shorten new limits */
+    /* comes before detect_stop, so that old heartbeats do not shorten new
+     * limits */
     receive_beats(p);
     detect_stop(p);
     update_progress(p);
@@ -369,9 +372,9 @@ static double progress_known_until(const struct pst_pulse *p)
     return until;
 }
 
-/* True if this rank reports deadlocks. Rank 0 does, since it hears all ranks
- * and knows how much time it granted them after a stop; the others only while
- * rank 0 waits for commands. */
+/* True if this rank reports deadlocks. Normally rank 0 does: it receives the
+ * heartbeats of all ranks, and knows how much time it granted them after a
+ * stop. Other ranks do so only while rank 0 waits for commands. */
 static bool reports_deadlocks(const struct pst_pulse *p)
 {
     return p->rank == 0 || p->others[0].beat.phase == PST_ALIVE_IDLE;
@@ -475,7 +478,8 @@ void pst_pulse_resume(struct pst_pulse *p)
 {
     if (has_no_peers(p))
         return;
-    /* Time and work before the call are not those of a stopped process. */
+    /* Time and work before this call must not be taken for those of a stopped
+     * process. */
     p->awake.last = 0;
     p->awake.stopped_s = 0;
     p->stopped_s = pst_alive_stopped_seconds();
@@ -567,7 +571,8 @@ static enum pst_status await_request(struct pst_transport *t,
     }
 }
 
-/* Notes how a wait for a message has ended, and returns it. */
+/* Records the end of a wait for a message: progress, or the failure, which
+ * later transfers return. Returns `status`. */
 static enum pst_status finish(struct pst_transport *t, enum pst_status status,
                               const struct pst_diag *diag)
 {

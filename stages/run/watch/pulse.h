@@ -40,10 +40,9 @@ enum pst_status pst_pulse_new(struct pst_transport *transport,
  * flight until then. */
 void pst_pulse_free(struct pst_pulse *pulse);
 
-/* For ranks that only exchange heartbeats in calls of the library: begin and
- * end such a call, with the thread's phase. Silence before the call does not
- * count.
- */
+/* Begin and end a call of the library, with the thread's phase, on ranks that
+ * exchange heartbeats only in such calls. Silence before the call does not
+ * count. */
 void pst_pulse_resume(struct pst_pulse *pulse);
 void pst_pulse_pause(struct pst_pulse *pulse);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reports which rank and message a rank waits for too long. */
+/* Reports a rank that has waited for too long, and the message that it waits
+ * for. */
 #include "stages/layout/role.h"
 #include "stages/run/engine.h"
 #include "stages/run/lanes.h"

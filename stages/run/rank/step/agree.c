@@ -191,8 +191,8 @@ static void find_norms(const struct pst_agreement *a)
         v->norms[k] = sqrt(sums[k]) / scale;
 }
 
-/* Returns the loss of the step: sets the microbatches' losses, from the reports
- * of their replicas, and adds them in order. */
+/* Returns the loss of the step: copies the microbatches' losses from the
+ * reports of their replicas, and adds them in order of microbatches. */
 static double mean_loss(struct pst_agreement *a)
 {
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
@@ -322,8 +322,8 @@ static void refuse_spike(struct pst_agreement *a)
                  v->norm, limits[1]);
 }
 
-/* Finds the origin over all ranks: the first infinity if it is found before the
- * first NaN, else that NaN. */
+/* Finds the origin over all ranks: the first infinity, if that comes before the
+ * first NaN, else the first NaN. */
 static void find_origin(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
@@ -349,8 +349,8 @@ static void find_origin(struct pst_agreement *a)
              first == inf && nan->order != PST_ORIGIN_NONE ? nan->text : "");
 }
 
-/* Refuses a step that only some ranks would end with an update: callers of the
- * library have called different functions. */
+/* Refuses a step that only some ranks would end with an update, because callers
+ * of the library have called different functions. */
 static void refuse_halves(struct pst_agreement *a)
 {
     const bool holds = report_of(a, 0)->holds;

@@ -25,7 +25,7 @@ struct pst_rank_role;
 struct pst_report {
     int32_t fault;      /* enum pst_error; 0: none */
     uint32_t control;   /* commands requested by its process */
-    uint32_t first, n;  /* first microbatch of its replica, and number */
+    uint32_t first, n;  /* first microbatch of its replica, and their number */
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t traced;     /* the step is rerun to find an origin */
     int32_t holds;      /* the step ends without an update */
@@ -33,8 +33,8 @@ struct pst_report {
     struct pst_stayed stayed; /* elements that the previous update skipped */
     double values[]; /* losses by microbatch, then squares by parameter */
 };
-/* Second message of a rank, after a report with a fault or of a step that is
- * rerun. */
+/* Second message of a rank, if its report has a fault, or if the step is rerun.
+ */
 struct pst_report_text {
     char fault[PST_FAULT_TEXT];
     struct pst_origin nan, inf;
@@ -48,16 +48,16 @@ struct pst_decision {
     uint32_t control;   /* commands requested by all processes, as bits */
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t backward;   /* the fault is in a gradient */
-    int32_t
-        overflow; /* that is no fault of the run: the loss scale is halved */
+    int32_t overflow;   /* no fault: the loss scale is halved */
     double loss, norm;
-    /* The norms by which gradients are clipped, by pst_optim_options.clip_rule:
-     * element 0 is that of all parameters without such a rule. */
+    /* The norms by which gradients are clipped, indexed by
+     * pst_optim_options.clip_rule: element 0 is the norm for all parameters
+     * without such a rule. */
     double norms[PST_CLIPS];
     int32_t spiked; /* the fault is a loss or norm above the engine's limits */
-    /* Means over the ranks, in seconds: forward and backward of this step;
-     * optimizer of the previous step, since this step's is still to run (0:
-     * there was none). */
+    /* Means over the ranks, in seconds. work: forward and backward of this
+     * step; optim: optimizer of the previous step, since that of this step has
+     * not run yet (0: there was none). */
     double work, optim;
     /* stayed: elements that the previous update skipped on rank stayed_rank,
      * the first rank that reports some; n 0: none. */

@@ -231,7 +231,7 @@ static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
     return !reads;
 }
 
-/* Returns the forward node whose gradient a backward node is part of: both have
+/* Returns the forward node to whose gradient a backward node belongs: both have
  * the same id. In a forward action, returns the node itself. */
 static const struct pst_node *forward_of(const struct pst_rank_role *role,
                                          const struct pst_action *a,

@@ -70,8 +70,9 @@ void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,
                      struct pst_rank_device *d, const struct pst_action *a,
                      const struct pst_node *node, const struct pst_call *call,
                      unsigned before);
-/* Does both for the parts of a chain, before its kernel: runs them one by one
- * on copies. Returns false if there is no memory for that. */
+/* Does the work of pst_trace_before and pst_trace_after for each part of a
+ * chain, before the chain's kernel runs: runs the parts one by one on copies.
+ * Returns false if there is no memory for that. */
 bool pst_trace_chain(struct pst_trace *t, const struct pst_rank_role *role,
                      struct pst_rank_device *d, const struct pst_action *a,
                      const struct pst_node *node, const struct pst_call *call);

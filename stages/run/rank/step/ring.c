@@ -48,7 +48,7 @@ bool pst_ring_counts(const struct pst_ring *ring, unsigned i)
 
     if (!ring->steps[i].whole)
         return false;
-    /* The slot has the newest step before step n whose number is i modulo
+    /* Slot i has the newest step before step n whose number is i modulo
      * PST_RING_STEPS. */
     return n <= COLD_STEPS || i >= COLD_STEPS || n > i + PST_RING_STEPS;
 }

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 /*
- * Start and end of each action in the last steps of this rank. To record them
- * takes two stores: the executor reads the clock anyway. Exec thread only;
- * allocated in the rank's heap.
+ * Start and end of each action in the last steps of this rank. Recording them
+ * takes two stores, since the executor reads the clock anyway. Exec thread
+ * only; allocated in the rank's heap.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"

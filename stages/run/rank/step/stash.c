@@ -91,7 +91,8 @@ static enum pst_status evict_slot(struct pst_stash *s,
     else
         status = write_all(s, from, job->bytes, job->outside);
     if (s->verify && status == PST_OK)
-        memset(from, 0xff, job->bytes); /* poison: any later read is a bug */
+        memset(from, 0xff, job->bytes); /* poison, so that a later read is
+                                         * noticed */
     return status;
 }
 
@@ -229,8 +230,8 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
     return pst_diag_nomem(diag, s->size);
 }
 
-/* Checks the location of a stash that evicts nothing yet, so that a wrong
- * folder is refused now, not when a later change of the job needs it. */
+/* Checks the location of a stash that evicts nothing so far: a wrong folder is
+ * refused now, not when a later change of the job makes it evict. */
 static enum pst_status check_location(const char *words, struct pst_diag *diag)
 {
     enum pst_status status;

@@ -8,10 +8,10 @@
  * write them, before those that read them.
  *
  * Each evicted slot is marked with step, stage, region and microbatch, which
- * are checked on reload; with options.verify so is a checksum of its bytes, and
- * the evicted slot is overwritten. A copy that fails (a full disk) is a fault
- * of the step: all later copies and kernels of it are skipped, and the step is
- * not applied.
+ * are checked on reload. With options.verify a checksum of its bytes is
+ * checked, too, and the slot is overwritten after the eviction. A copy that
+ * fails (a full disk) is a fault of the step: all later copies and kernels of
+ * the step are skipped, and it is not applied.
  *
  * Calls: the rank's own thread, or before other threads exist.
  */

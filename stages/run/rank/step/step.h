@@ -35,9 +35,9 @@ struct pst_step {
     void *fill_ctx;
     pst_lend_fn lend; /* inputs that are read in place; NULL: none */
     void *lend_ctx;
-    unsigned control; /* commands requested by this process, as bits */
-    bool holds;       /* ends without an update, which pst_rank_resume makes */
-    bool reports_again; /* after the end; the times are reported already */
+    unsigned control;   /* commands requested by this process, as bits */
+    bool holds;         /* ends without an update (pst_rank_hold) */
+    bool reports_again; /* resumed: reports gradients, not times, again */
     /* error of the first fault that the host found; PST_E_NONE: no fault */
     enum pst_error error;
     char fault_text[PST_FAULT_TEXT]; /* message of that fault, with location */
@@ -48,8 +48,8 @@ struct pst_step {
     /* Times of pst_now(): begin of the step; begin of the current wait (0:
      * none); last poll of messages between kernels. */
     double started, waiting_since, last_progress;
-    /* The newest reading of the clock, which is still the time: only the
-     * executor's own bookkeeping came after it (pst_probe_now). 0: none. */
+    /* The newest reading of the clock, reused as long as only the executor's
+     * own bookkeeping has come after it (pst_probe_now). 0: none. */
     double clock;
     enum pst_status progressed; /* status of messages polled between kernels */
     struct pst_times times;
@@ -62,11 +62,12 @@ struct pst_step {
     struct pst_ring_step *optim_of; /* the step that `optim` belongs to */
     bool records;                   /* the device records what is launched */
     struct pst_recorded recorded;
-    /* Two by stage: list P of its program, and of that of tail microbatches; n
-     * is 0 if the list cannot be recorded. measure: the squares of the
-     * gradients; n likewise. */
+    /* Recordings of list P, two for each stage: of its program, and of its
+     * program for tail microbatches; n is 0 if the list cannot be recorded.
+     * measure: recording of the squares of gradients; n likewise. */
     struct pst_recording *prepares, measure;
-    /* the updates of parameters, and their numbers; n as above */
+    /* recording of the updates of parameters, n as above; slots of their
+     * numbers */
     struct pst_recording update;
     struct pst_update_slots slots;
     /* end of the copy of the newest input from the host */

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_TIMING_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_TIMING_H
 /*
- * Start and end of work on the device, from events: they are known only once
- * the device has passed them. The rank's own thread.
+ * Start and end of work on the device, by events: the times are known only once
+ * the device has passed these. The rank's own thread.
  */
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/ring.h"
@@ -11,13 +11,13 @@
 struct pst_timing {
     bool used; /* the work has begun */
     struct pst_event begin, end;
-    /* Seconds of pst_now() at which the current pause began, and seconds of all
-     * pauses before, in which the host launched nothing. */
+    /* In a pause the host launches nothing. paused: time (pst_now()) at which
+     * the current pause began; idle: seconds of all pauses before. */
     double paused, idle;
 };
 
-/* True if work is done when the call that launches it returns, so that an event
- * is passed at the time of the host's clock. */
+/* True if a call that launches work returns when the work is done, so that
+ * events have the time of the host's clock. */
 static inline bool pst_timing_is_immediate(const struct pst_rank_device *d)
 {
     return d->mem.device->space == PST_SPACE_HOST;
@@ -51,7 +51,7 @@ static inline void pst_timing_resume(struct pst_timing *s, double now)
 }
 
 /* Sets the mark, resets the timing, and returns the seconds of work without
- * pauses; 0: it was not used. Call once the device has passed the end. */
+ * pauses; 0: no work has begun. Call once the device has passed the end. */
 static inline double pst_timing_take(struct pst_timing *s,
                                      struct pst_rank_device *d,
                                      struct pst_mark *ret)

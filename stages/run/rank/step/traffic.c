@@ -20,8 +20,8 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
     return PST_OK;
 }
 
-/* Returns the memory of the peer if it copies the message's bytes from or to
- * ours; NULL: the transport has to carry them. */
+/* Returns the memory of the peer if the receiver copies the message's bytes
+ * from the sender's memory; NULL: the transport carries them. */
 static const struct pst_device_memory *find_peer(const struct pst_traffic *t,
                                                  const struct pst_message *m)
 {
@@ -87,8 +87,9 @@ static enum pst_status report_failure(const struct pst_traffic *t,
 
 /* --- messages whose receiver copies the bytes ----------------------------- */
 
-/* Sets what is sent in place of the bytes, and expects the answer of another
- * process. *ret_len: bytes of it that are sent. */
+/* For a send: sets what is sent in place of the bytes, and posts the receive of
+ * the answer of another process. *ret_len: bytes that are sent, or received, in
+ * place of the message's. */
 static enum pst_status pass_place(struct pst_traffic *t, struct pst_message *m,
                                   const struct pst_device_memory *peer,
                                   size_t *ret_len)
@@ -111,8 +112,8 @@ static enum pst_status pass_place(struct pst_traffic *t, struct pst_message *m,
                                     &m->answering);
 }
 
-/* Enqueues the copy of a message of which the place has arrived. What another
- * process sent is checked. */
+/* Checks the location that the sender has sent in place of the bytes, and
+ * enqueues the copy of the bytes from there. */
 static enum pst_status fetch_bytes(struct pst_traffic *t, struct pst_message *m,
                                    const struct pst_device_memory *peer)
 {
@@ -152,8 +153,8 @@ static enum pst_status release_sender(struct pst_traffic *t,
     return status == PST_OK ? PST_AGAIN : report_failure(t, m, status);
 }
 
-/* Returns PST_AGAIN until the receiver has copied the bytes; of a message that
- * was received, until the answer was sent. */
+/* Returns PST_AGAIN until the receiver of a send has copied the bytes, or the
+ * answer to a received message was sent. */
 static enum pst_status await_answer(struct pst_traffic *t,
                                     struct pst_message *m)
 {
@@ -237,8 +238,8 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
     return PST_OK;
 }
 
-/* Continues with a message that the transport has carried. PST_OK: it is done.
- */
+/* Continues with a message once the transport has carried it. PST_OK: it is
+ * done. */
 static enum pst_status land_message(struct pst_traffic *t,
                                     struct pst_message *m)
 {
@@ -281,8 +282,8 @@ static enum pst_status test_message(struct pst_traffic *t,
     }
     if (m->state == PST_MESSAGE_GIVEN || m->state == PST_MESSAGE_ANSWERS)
         return await_answer(t, m);
-    /* The next message may be received into the host's copy, or the sender may
-     * overwrite its memory, only after this. */
+    /* Only after this event may the host's copy receive the next message, or
+     * the sender overwrite its memory. */
     status = t->mem->device->poll(t->mem, &m->event);
     if (status == PST_OK && peer != NULL)
         return release_sender(t, m, peer);

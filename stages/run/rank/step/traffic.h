@@ -5,10 +5,11 @@
  * Messages of a rank that are in flight. A message from a device's memory is
  * held until the kernels before it have run, and staged in the host's copy if
  * the transport cannot send from the device; received data is copied the other
- * way. To a rank of the same host whose device can read this one's memory, only
- * the place of the bytes is sent: the receiver copies them, and says so, to a
- * rank of another process by an answer. Callers create their messages when the
- * rank starts; nothing is allocated in a step. The rank's own thread.
+ * way. If the receiver's device can read the sender's memory on the same host,
+ * the sender sends only the location of the bytes. The receiver copies them,
+ * and then sets a flag or, for another process, sends an answer. Callers create
+ * their messages when the rank starts; nothing is allocated in a step. The
+ * rank's own thread.
  */
 #include "stages/base/arena.h"
 #include "stages/device/device.h"
@@ -17,9 +18,9 @@
 
 typedef enum pst_status (*pst_message_fn)(void *ctx);
 
-/* Content of a message that has no bytes, to a rank whose device copies them
- * from the sender's memory. To another process the members up to `taken` are
- * sent. */
+/* Sent in place of a message's bytes if the receiver's device copies them from
+ * the sender's memory. Only the members before `taken` are sent to another
+ * process. */
 struct pst_passing {
     uint64_t offset, len; /* bytes from the base of the sender's memory */
     uint64_t answer;      /* the answer has the tag PST_MSG_ANSWERS + answer */
@@ -38,8 +39,8 @@ struct pst_message {
      * run, or when received data has been copied to it. */
     struct pst_event event;
     /* HELD: a send that waits for the event; FLIES: posted to the transport;
-     * LANDS: received, waits for the event; GIVEN: a send whose receiver has
-     * its place; ANSWERS: received, sends its answer. */
+     * LANDS: received, waits for the event; GIVEN: a send whose receiver has to
+     * copy the bytes; ANSWERS: received, sends its answer. */
     enum {
         PST_MESSAGE_HELD,
         PST_MESSAGE_FLIES,
@@ -47,9 +48,10 @@ struct pst_message {
         PST_MESSAGE_GIVEN,
         PST_MESSAGE_ANSWERS
     } state;
-    struct pst_passing passing; /* that of the sender */
+    struct pst_passing passing; /* written by the sender */
     atomic_bool taken;
-    /* To and from other processes: the answer, which has the message's tag. */
+    /* With another process: the receiver's answer, which is the message's tag.
+     */
     struct pst_request answering;
     int32_t answer;
     /* decremented when the message is done; NULL: no action waits for it */
@@ -65,13 +67,13 @@ struct pst_traffic {
     struct pst_rank_signs *signs;
     struct pst_message **active; /* messages in flight */
     unsigned n_active;
-    /* Numbers of answers that no message waits for; a stack. */
+    /* Numbers of answers that are not in use; a stack. */
     uint32_t *answers;
     unsigned n_answers;
     unsigned rank; /* this rank's number in the job */
     bool staged;   /* the transport cannot access mem */
-    /* Memories of other ranks that are reached both ways, by rank; an entry, or
-     * all, may be NULL. */
+    /* By rank of the job: its memory, if both ranks can read each other's; else
+     * NULL. NULL: no rank has such a memory. */
     const struct pst_device_memory *const *peers;
     struct pst_diag *diag; /* receives errors of the step */
 };
@@ -85,8 +87,9 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
  * decremented. */
 enum pst_status pst_traffic_post(struct pst_traffic *t,
                                  struct pst_message *m) PST_MUST_CHECK;
-/* True if a message waits for this device, or for a copy by its receiver: of
- * these a transport of one process does not report the end. */
+/* True if a message waits for this device, or for its receiver to copy the
+ * bytes. If all ranks are one process, wait() of the transport does not end for
+ * these. */
 bool pst_traffic_polls(const struct pst_traffic *t);
 /* Polls messages in flight; returns the first failure. */
 enum pst_status pst_traffic_poll(struct pst_traffic *t) PST_MUST_CHECK;

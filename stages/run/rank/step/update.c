@@ -51,9 +51,9 @@ static const struct pst_meta *meta_of(const struct pst_rank_role *role,
     return &role->plan->params.at[p->index].meta;
 }
 
-/* Returns the factor of the gradients of parameters with these options, which
- * clips them and divides them by the loss scale. That is a power of two, so the
- * result is that of two factors. */
+/* Returns the factor that clips the gradients of parameters with these options,
+ * and divides them by the loss scale. The loss scale is a power of two, so one
+ * factor gives the same bits as two. */
 static double scale_of(const struct pst_rank_role *role,
                        const struct pst_optim_options *o, const double *norms)
 {
@@ -72,7 +72,7 @@ struct param_update {
     const struct pst_optim_options *options;
     const struct pst_update *numbers;
     bool is_bf16;        /* the parameter is */
-    unsigned slot;       /* of the numbers; 0: none */
+    unsigned slot;       /* slot of the numbers; 0: none */
     unsigned char *work; /* scratch; NULL: none */
     void *words;         /* counter of elements not updated */
 };
@@ -99,16 +99,17 @@ static void update_average(const struct param_update *u, float *values,
     u->d->mem.device->run(&u->d->mem, u->d->ema, &task);
 }
 
-/* Number, among those of states, of the random numbers that round a bf16
+/* Index, following those of states, of the random numbers that round a bf16
  * parameter. */
 #define VALUE PST_OPTIM_ALL_STATES
 
-/* Added to the number of a state as the `microbatch` of its keys: larger than
- * that of any microbatch, so no operator of a step has the same stream. */
+/* The keys of random numbers have `microbatch` = ROUNDING + index of the state.
+ * This is larger than any microbatch, so no operator of a step has the same
+ * stream. */
 #define ROUNDING 0x80000000u
 
-/* Writes the random numbers that round state k, or VALUE, from element `first`
- * of the parameter on to the scratch. They do not depend on the cut. */
+/* Writes to the scratch the random numbers that round state k, or VALUE, from
+ * element `first` of the parameter on. They do not depend on the cut. */
 static void draw_numbers(const struct param_update *u, unsigned k,
                          int64_t first)
 {
@@ -227,8 +228,8 @@ static void update_elements(const struct param_update *u, int64_t i, int64_t n)
         update_average(u, values, i, n);
 }
 
-/* With states or values that are not f32, as many elements at a time as there
- * is scratch for. */
+/* Updates all elements at once if states and values are f32, else as many at a
+ * time as the scratch holds. */
 static void update_param(const struct param_update *u)
 {
     const bool is_f32 = u->options->store == PST_STORE_F32 && !u->is_bf16;
@@ -246,8 +247,9 @@ static bool is_updated(const struct pst_rank_param *p)
     return p->trained && p->n > 0;
 }
 
-/* True if all that an update of the parameter does is one task, of a device
- * that records. Others have scratch, where the host writes random numbers. */
+/* True if an update of the parameter is one task alone, so that a device can
+ * record it. Other updates need scratch, where the host writes random numbers.
+ */
 static bool can_record(const struct pst_rank_role *role,
                        const struct pst_rank_param *p)
 {
@@ -282,8 +284,8 @@ bool pst_update_init(struct pst_update_slots *slots,
     return true;
 }
 
-/* Enqueues a task that sets the numbers of a slot, for options whose parameters
- * are updated since update number `since`. */
+/* Enqueues a task that sets the numbers of a slot, for parameters with these
+ * options. since: number of updates before their states were initialized. */
 static void set_numbers(struct pst_rank_device *d,
                         const struct pst_rank_role *role,
                         const struct pst_optim_options *options, uint64_t since,

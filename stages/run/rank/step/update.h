@@ -26,15 +26,15 @@ struct pst_stayed {
 };
 
 /* Slots in which the device keeps the numbers of a step's updates (struct
- * pst_task): one for all parameters with the same options that were first
- * updated at the same time. */
+ * pst_task). All parameters with the same options and the same first update
+ * share a slot. */
 struct pst_update_slots {
     unsigned *of;  /* slots of the layout's parameters; 0: not updated */
     unsigned most; /* largest slot of the device */
 };
 
-/* Makes the slots. *ret_records: the updates can be recorded, with numbers in
- * slots. Returns false if memory runs out. */
+/* Makes the slots. *ret_records: true if the updates can be recorded, with
+ * numbers in slots. Returns false if memory runs out. */
 bool pst_update_init(struct pst_update_slots *slots,
                      const struct pst_rank_role *role,
                      const struct pst_layout *layout, struct pst_arena *heap,
@@ -47,9 +47,9 @@ bool pst_update_set_numbers(struct pst_update_slots *slots,
                             struct pst_rank_device *d, const double *norms,
                             bool *ret_moved) PST_MUST_CHECK;
 /* Enqueues the update of all parameters; each counts as progress, since updates
- * of large matrices take long (muon). norms: those by which gradients are
- * clipped (struct pst_decision). slots: those of the numbers; NULL: the tasks
- * have them. */
+ * of large matrices take long (muon). norms: the norms by which gradients are
+ * clipped (struct pst_decision). slots: the slots with the numbers; NULL: each
+ * task has its own numbers. */
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, const double *norms,
