@@ -10,14 +10,14 @@
  * are transposed into scratch once; other operands are read in place. With few
  * queries (decoding a token) nothing is transposed: each key is read only once.
  *
- * Keys before the first and after the last one that a mask lets any row of a
- * block see are skipped, so packed documents (a block-diagonal mask) cost what
- * they cost alone. A mask hides a key by false or by -inf; then the key's
- * weight is exactly 0, and the bits are those of the whole sum. A large
- * negative number hides nothing here: where it hides all keys of a row, they
- * all count. */
+ * A block skips the keys before the first and after the last key that the mask
+ * allows for any of its rows, so packed documents (a block-diagonal mask) cost
+ * the same as separate documents. Only false or -inf in a mask hides a key: its
+ * weight is then exactly 0, and skipping it does not change the bits of the
+ * result. A large negative number hides no key: a row whose keys all have that
+ * number attends to all of them. */
 #define ROWS 64 /* query rows of a block; a multiple of PST_TILE_M */
-#define FEW  4  /* with at most so many queries, keys are not transposed */
+#define FEW  4  /* up to this many queries, keys are not transposed */
 
 /* --- supported calls ---------------------------------------------------- */
 
@@ -34,7 +34,8 @@ static bool fits(const struct pst_sdpa *p)
     for (unsigned d = 0; d < p->n_batch; d++) {
         const int64_t kv = p->k.x->meta->size[d];
 
-        /* Gradients of broadcast keys would have to be summed over batches. */
+        /* Not supported: gradients of broadcast keys must be summed over
+         * batches. */
         if (kv != p->batch[d] && !(d + 1 == p->n_batch && p->group > 1))
             return false;
     }
@@ -63,7 +64,8 @@ bool pst_sdpa_backward_fits(const struct pst_call *c)
 }
 
 /* Returns the row stride of scores in floats: it holds whole vectors, and is
- * never a power of 2, so that the rows of a column do not share a cache set. */
+ * never a power of 2, so that the elements of a column do not share a cache
+ * set. */
 static int64_t row_length(const struct pst_sdpa *p)
 {
     return (p->s / PST_SDPA_PAD * 2 + 3) * PST_SDPA_PAD / 2;
@@ -80,8 +82,9 @@ struct sdpa_scratch {
     int64_t ld;
 };
 
-/* Divides a thread's scratch at `base` among the members of *r (base NULL: sets
- * only r->ld). Returns its size in floats, a multiple of a cache line. */
+/* Divides a thread's scratch at `base` among the members of *r; if base is
+ * NULL, sets only r->ld. Returns the scratch's size in floats, a multiple of a
+ * cache line. */
 static int64_t divide_scratch(const struct pst_sdpa *p, bool backward,
                               float *base, struct sdpa_scratch *r)
 {
@@ -137,10 +140,11 @@ size_t pst_sdpa_backward_scratch(const struct pst_call *c, unsigned threads)
 
 /* --- steps -------------------------------------------------------------- */
 
-/* Query rows [first, first + rows) of batch i, and the keys [begin, begin +
- * cols) of which any of them may see one. Both ends are multiples of
- * PST_SDPA_PAD, the second one unless it is the last key: then vectors of keys
- * are those of all keys, and so are the bits. */
+/* Query rows [first, first + rows) of batch i, and keys [begin, begin + cols),
+ * which include every key that one of these rows may see. Both ends are
+ * multiples of PST_SDPA_PAD, except that the range may end at the last key.
+ * Vectors then hold the same keys as if no key were skipped, and the bits are
+ * the same. */
 struct block {
     int64_t i, first, rows, begin, cols;
 };
@@ -157,9 +161,9 @@ static int64_t mask_row(const struct pst_sdpa *p, const struct block *b,
            (b->first + row) * p->mask.row;
 }
 
-/* Widens [*begin, *end), which has the keys that other rows see (begin >= end:
- * none), so that it has those of this row, too. `hidden` is true for the number
- * of a key that it does not see; n: number of keys. */
+/* Widens the range of keys [*begin, *end) (empty if begin >= end) to include
+ * all keys that one more row sees. hidden(j) is true if the row does not see
+ * key j; n: number of keys. */
 #define WIDEN(hidden)                                                          \
     do {                                                                       \
         int64_t j = 0, k = n;                                                  \
@@ -197,11 +201,12 @@ struct job {
     const struct pst_call *c;
     const struct pst_sdpa *p;
     const struct pst_sdpa_loops *loops;
-    float *sums; /* of all query rows; NULL: none */
-    bool given;  /* the sums are an operand */
+    float *sums; /* maxima and sums of all query rows; NULL: not kept */
+    bool given;  /* the sums are read, not written */
 };
 
-/* Sets the keys of a block, at least one. all: also those that a mask hides. */
+/* Sets b->begin and b->cols, the range of keys of a block; at least one key.
+ * all: includes keys that the mask hides. */
 static void find_keys(const struct pst_sdpa *p, bool all, struct block *b)
 {
     const int64_t n = count_visible(p, b->first + b->rows - 1);
@@ -214,7 +219,7 @@ static void find_keys(const struct pst_sdpa *p, bool all, struct block *b)
         return;
     for (int64_t i = 0; i < rows && (begin > 0 || end < n); i++)
         widen_to_row(p, mask_row(p, b, i), n, &begin, &end);
-    /* The tiles of a causal problem begin at the first key. */
+    /* The tiles of a causal problem assume that the range begins at key 0. */
     if (!p->causal && begin < end)
         b->begin = begin / PST_SDPA_PAD * PST_SDPA_PAD;
     end = (PST_MAX(end, 1) + PST_SDPA_PAD - 1) / PST_SDPA_PAD * PST_SDPA_PAD;
@@ -247,8 +252,8 @@ static const float *operand_at(const struct pst_sdpa *p,
     return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
 }
 
-/* Scores of a block, (rows, cols), begin at column 0 of their scratch, keys and
- * values at row, or transposed at column, `begin`. */
+/* The scores (rows, cols) of a block begin at column 0 of their scratch, its
+ * keys and values at row b->begin or, if transposed, at column b->begin. */
 
 /* to (rows, cols) = alpha * x (rows, width) * t (width, cols) */
 static void compute_scores(const struct pst_sdpa *p,
@@ -330,10 +335,10 @@ static void add_transposed(const struct pst_sdpa *p,
     loops->product(&tile);
 }
 
-/* prob (rows, cols) := softmax(prob + mask). sums: those of the call's rows,
- * which backward reads and forward writes; NULL: nobody wants them. The scores
- * of few rows have other bits in backward than in forward, so it computes their
- * sums again. */
+/* prob (rows, cols) := softmax(prob + mask). job->sums has the maximum and sum
+ * of every row of the call: forward writes them, backward reads them; NULL:
+ * they are not kept. For few rows backward computes the scores with other bits
+ * than forward, so it also computes the sums again. */
 static void softmax(const struct job *job, const struct block *b,
                     const struct sdpa_scratch *r)
 {
@@ -408,8 +413,8 @@ static void run_parts(const struct pst_call *c, const struct pst_sdpa *p,
         fn, job);
 }
 
-/* Returns dense rows of the operand: its own memory, or a copy in
- * `sdpa_scratch` if its rows have gaps. */
+/* Returns the operand's rows without gaps: in place, or copied to
+ * `sdpa_scratch` if they have gaps. */
 static const float *get_dense_rows(const struct pst_sdpa_operand *x,
                                    const float *from, int64_t rows,
                                    int64_t width, float *sdpa_scratch)

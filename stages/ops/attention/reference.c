@@ -27,8 +27,8 @@ static struct pst_sdpa_operand operand_of(const struct pst_operand *x,
     return f;
 }
 
-/* Arguments of the call: [grad, out, sums,] q, k, v, mask, dropout, causal,
- * scale, gqa. */
+/* Arguments of the call: q, k, v, mask, dropout, causal, scale, gqa; backward
+ * has grad, out and sums before them. */
 void pst_sdpa_describe(const struct pst_call *c, bool backward,
                        struct pst_sdpa *ret)
 {
@@ -104,8 +104,8 @@ double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
 
 static double load(const struct pst_sdpa_operand *f, int64_t offset)
 {
-    if (f->x->meta->dtype == PST_F64) /* the usual case, as pst_verify computes
-                                       * in f64 */
+    if (f->x->meta->dtype == PST_F64) /* the usual case: pst_verify computes in
+                                       * f64 */
         return ((const double *)f->x->data)[offset];
     return pst_load_f64(f->x->meta->dtype, f->x->data, offset);
 }
@@ -156,9 +156,9 @@ static double dot(const struct pst_sdpa_operand *a, int64_t at_a,
     return sum;
 }
 
-/* Returns a score, rounded to the dtype of the rows' sums: the maximum of a row
- * is saved in that dtype, and from a rounded one a large score could differ so
- * much that e^(s - max) is infinite. */
+/* Returns a score, rounded to the dtype in which the row's maximum is saved:
+ * otherwise a large score could exceed the saved maximum by so much that e^(s -
+ * max) is infinite. */
 static double compute_score(const struct pst_sdpa *p, int64_t i, int64_t row,
                             int64_t col)
 {
@@ -219,8 +219,8 @@ static void row_probabilities_again(const struct pst_sdpa *p, int64_t i,
                       : exp(compute_score(p, i, row, j) - sums.max) / sums.sum;
 }
 
-/* The scratch holds a row of probabilities and one of their gradients; for
- * backward also the sums of dk and dv and a row of dq. */
+/* Returns the bytes of scratch: a row of probabilities and a row of their
+ * gradients; for backward also the sums of dk and dv and a row of dq. */
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
 {
     const bool backward = c->n_in > PST_SDPA_BACKWARD + 1;
@@ -235,7 +235,7 @@ size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
     return (size_t)n * sizeof(double);
 }
 
-/* Stores a row of the result at offset `to`: probabilities times values. */
+/* Stores a row of the result, probabilities times values, at offset `to`. */
 static void store_row(const struct pst_sdpa *p, const double *prob, int64_t v,
                       struct pst_operand *out, int64_t to)
 {

@@ -16,8 +16,8 @@ static bool batch_fits(const struct pst_meta *q, const struct pst_meta *k,
     return k->size[d] == q->size[d] || k->size[d] == 1;
 }
 
-/* Checks q, k, v from argument `first` on, and mask, dropout, ... after
- * them. */
+/* Checks q, k and v, which are the arguments from `first` on, and the mask and
+ * settings after them. */
 static enum pst_status check_operands(const struct pst_infer *c, unsigned first)
 {
     const struct pst_meta *t[3], *mask = pst_infer_in(c, first + 3);
@@ -117,7 +117,7 @@ static bool has_rows_of(const struct pst_meta *x, const struct pst_meta *q,
     return fits;
 }
 
-/* Checks that gradient, result and sums are those of a forward call. */
+/* Checks that gradient, result and sums have the shapes of a forward call. */
 static enum pst_status check_backward(const struct pst_infer *c)
 {
     const struct pst_meta *q = pst_infer_in(c, QUERY);
@@ -170,8 +170,9 @@ static enum pst_status backward_mask_infer(struct pst_infer *c)
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* Emits one node for all gradients, which share the probabilities. The forward
- * node is one of sdpa_with_sums (pst_mode_saving). */
+/* Emits one node for all gradients, since they share the probabilities. The
+ * forward node is sdpa_with_sums, which training programs use
+ * (pst_mode_saving). */
 static enum pst_status sdpa_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *mask = pst_vjp_in(v, 3);
@@ -304,7 +305,7 @@ const struct pst_op pst_op_sdpa_with_sums = {
 };
 PST_CPU_KERNELS(sdpa_with_sums, sdpa_kernels);
 
-/* output may be None for a kernel that does not read it. */
+/* A kernel that does not read `output` gets None for it. */
 #define BACKWARD_ARGS "Tensor grad_output, Tensor? output, Tensor sums, "
 
 const struct pst_op pst_op_sdpa_backward = {

@@ -7,16 +7,18 @@
  *     out (L, Ev) = dropout(p) v (S, Ev)
  * A row in which the mask allows nothing gives 0. The last batch dimension is
  * the head: with enable_gqa, query head h uses key and value head h / group.
- * penstock.sdpa_with_sums, which training programs run instead, also gives each
+ *
+ * Training programs run penstock.sdpa_with_sums instead. It also returns each
  * row's maximum score and its sum of e^(s - maximum), (batch dimensions, L, 2)
  * in f32 (f64 for f64); a row in which the mask allows nothing has -inf and 0.
- * Backward recomputes p = e^(s - maximum) / sum from them, so nothing of size
- * L x S is kept. It may read `out` too, since sum(p dp) = sum(g out) for every
- * row. A kernel that sums p dp instead does not want it (PST_FORM_NONE): in
- * most models nothing else keeps `out`. The gradient of a float
- * mask is that of s, (batch dimensions, L, S), before the sum over dimensions
- * to which the mask was broadcast; it is the fourth result of
- * sdpa_backward_mask.
+ * Backward recomputes p = e^(s - maximum) / sum from them, so nothing of size L
+ * x S is kept. A backward kernel may read `out` as well, since sum(p dp) =
+ * sum(g out) for every row. A kernel that computes sum(p dp) itself requests no
+ * `out` (PST_FORM_NONE), which in most models saves the memory of `out`.
+ *
+ * The gradient of a float mask is that of s, (batch dimensions, L, S), before
+ * the sum over dimensions to which the mask was broadcast; it is the fourth
+ * result of sdpa_backward_mask.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"
@@ -26,7 +28,7 @@
 
 /* One operand with its strides, 0 along broadcast dimensions. */
 struct pst_sdpa_operand {
-    const struct pst_operand *x; /* mask: data NULL if absent */
+    const struct pst_operand *x; /* data is NULL for an absent mask */
     int64_t batch[PST_MAX_RANK], row, col;
 };
 
@@ -35,21 +37,23 @@ struct pst_sdpa {
     int64_t batch[PST_MAX_RANK], batches;
     int64_t l, s, e, ev, group;
     struct pst_sdpa_operand q, k, v, mask;
-    /* backward: gradient of out, out (data NULL if absent), the rows' sums */
+    /* backward only: gradient of out; out (data NULL if absent); maximum and
+     * sum of each row */
     struct pst_sdpa_operand g, out, sums;
     double scale, dropout;
     bool causal;
     struct pst_rng_key rng;
 };
 
-/* Index of the query among the tensors, and arguments, of backward: before it
- * are the gradient of out, out and the sums. In forward it is 0. */
+/* Index of the query among the tensors, and among the arguments, of a backward
+ * call: the gradient of out, out and the sums come before it. A forward call
+ * has the query at index 0. */
 #define PST_SDPA_BACKWARD 3
 
 void pst_sdpa_describe(const struct pst_call *c, bool backward,
                        struct pst_sdpa *ret);
-/* Returns the offset of batch number i in an operand; grouped: for key and
- * value heads. */
+/* Returns the offset of batch number i in an operand. grouped: the operand is k
+ * or v, whose heads are shared by groups of query heads. */
 int64_t pst_sdpa_offset(const struct pst_sdpa *p,
                         const struct pst_sdpa_operand *f, int64_t i,
                         bool grouped);
@@ -58,13 +62,14 @@ int64_t pst_sdpa_offset(const struct pst_sdpa *p,
 double pst_sdpa_keep(const struct pst_sdpa *p, int64_t i, int64_t row,
                      int64_t col);
 
-/* Reference kernels: sums in double, any strides. */
+/* Reference kernels: sum in double and accept any strides. */
 size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads);
 void pst_sdpa_ref(const struct pst_call *c);
 void pst_sdpa_backward_ref(const struct pst_call *c);
-/* Computes a forward call without keys. */
+/* Computes a forward call that has no keys (S is 0). */
 void pst_sdpa_no_keys(const struct pst_call *c);
-/* The layouts that kernels of backward prefer: all but `out`. */
+/* Returns the preferred layout of operand i for backward kernels: they do not
+ * read `out`. */
 enum pst_form pst_sdpa_backward_form(const struct pst_call *c, unsigned i);
 
 /* --- fast kernels (attention/blocks.c) ---------------------------------- */
@@ -77,7 +82,7 @@ struct pst_sdpa_loops {
      * all zeros if every x is -inf. sums: receives the maximum and the sum of
      * e^(x - maximum); may be NULL. */
     void (*softmax)(int64_t n, float *x, float *sums);
-    /* Does the same with given sums. */
+    /* Does the same, with sums that are given instead of computed. */
     void (*softmax_of)(int64_t n, float *x, const float *sums);
     /* dp := p * (dp - sum(p * dp)) for n numbers, then zeros up to whole
      * vectors. */
@@ -94,7 +99,7 @@ struct pst_sdpa_loops {
 extern const struct pst_sdpa_loops pst_sdpa_loops_any, pst_sdpa_loops_avx2,
     pst_sdpa_loops_avx512;
 
-/* Return true if the fast kernels support the call, in f32 or f64. */
+/* Return true if the fast kernels support the call, which may be f32 or f64. */
 bool pst_sdpa_fits(const struct pst_call *c);
 bool pst_sdpa_backward_fits(const struct pst_call *c);
 size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads);

@@ -41,8 +41,8 @@ size_t pst_sdpa_backward_f64_scratch(const struct pst_call *c, unsigned threads)
     return scratch_of(c, true, threads);
 }
 
-/* Query rows [first, first + rows) of batch i; cols: the number of keys that
- * any of them may see. */
+/* Query rows [first, first + rows) of batch i; cols: keys [0, cols) include
+ * every key that one of these rows may see. */
 struct block {
     int64_t i, first, rows, cols;
 };
@@ -90,9 +90,9 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
     }
 }
 
-/* Replaces the scores of a row by their softmax. given: `sums` has the maximum
- * and the sum of e^(x - maximum); else these are written there, unless it is
- * NULL. */
+/* Replaces the scores of a row by their softmax. If `given`, reads the row's
+ * maximum and its sum of e^(x - maximum) from `sums`; else writes them there,
+ * unless `sums` is NULL. */
 static void softmax(int64_t n, bool given, double *sums, double *x)
 {
     double max = -INFINITY, sum = 0.0;
@@ -118,8 +118,8 @@ static void softmax(int64_t n, bool given, double *sums, double *x)
 struct job {
     const struct pst_call *c;
     const struct pst_sdpa *p;
-    double *sums; /* of all query rows; NULL: none */
-    bool given;   /* the sums are an operand */
+    double *sums; /* maxima and sums of all query rows; NULL: not kept */
+    bool given;   /* the sums are read, not written */
 };
 
 /* prob (rows, s) = softmax(scale q k^T + mask) */

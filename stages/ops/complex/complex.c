@@ -2,10 +2,11 @@
 /* Operators on complex numbers, as formulas. A complex tensor is a real one
  * with one more dimension, the last, of size 2: real and imaginary part. Where
  * an operand is complex, the importer (stages/frontend/import/pairs/complex.c)
- * uses operator complex.NAME for aten.NAME and converts real operands to
+ * replaces aten.NAME by the operator complex.NAME and converts real operands to
  * complex; operators of namespace from_real have real operands. Gradients are
- * those of the two parts, which is what PyTorch computes for a real loss. Where
- * the schema has a Tensor for a number, the number is a pair. */
+ * those of the two parts, which is what PyTorch computes for a real loss. A
+ * number argument that may be complex is a Tensor in these schemas, with the
+ * two parts. */
 #include "stages/ops/complex/rows.h"
 
 /* --- to and from real numbers --------------------------------------------- */
@@ -13,8 +14,8 @@
 FROM_REAL(view_as_complex, "view_as_complex(Tensor self) -> Tensor", "self");
 FROM_REAL(complex, "complex(Tensor real, Tensor imag) -> Tensor",
           "stack(broadcast_tensors([real, imag]), -1)");
-/* In PyTorch abs gets the gradient of |result|: negated where abs is negative,
- * 0 where it is 0. */
+/* As in PyTorch, the gradient of abs is that of |result|: negated where abs is
+ * negative, 0 where abs is 0. */
 FROM_REAL(polar, "polar(Tensor abs, Tensor angle) -> Tensor",
           "m = detach(abs); n = m > 0 ? abs : (m < 0 ? m * 2 - abs : m);"
           "stack([n * cos(angle), n * sin(angle)], -1)");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Complex tensors filled with one number. zeros and similar use the real
- * operators with one more dimension; for those not defined here the importer
- * (stages/frontend/import/pairs/movers.c) adds that dimension to `size`. */
+/* Complex tensors filled with one number. zeros and similar operators have no
+ * complex variant: the importer (stages/frontend/import/pairs/movers.c) emits
+ * the real operator and adds the dimension of the two parts to `size`. */
 #include "stages/ops/complex/rows.h"
 
 #define OPTIONS                                                                \
@@ -22,7 +22,7 @@ COMPLEX(new_ones, "new_ones(Tensor self, SymInt[] size, " OPTIONS ") -> Tensor",
         "stack([new_ones(self, size, dtype=dtype), "
         "new_zeros(self, size, dtype=dtype)], -1)");
 
-/* The result owns its memory, so that it can be written. */
+/* The result is not a view, since later nodes may write to it. */
 #define FILL(size) "contiguous(expand(cast(fill_value, dtype), " size "))"
 COMPLEX(full, "full(SymInt[] size, Tensor fill_value, " OPTIONS ") -> Tensor",
         FILL("size"));

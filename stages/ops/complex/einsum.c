@@ -7,7 +7,7 @@ enum {
     EQUATION,
     TENSORS,
     PATH,
-    MAX_OPERANDS = 4, /* each one doubles the number of real einsums */
+    MAX_OPERANDS = 4, /* each operand doubles the number of real einsums */
 };
 
 /* Emits the einsum of one part of each operand: bit k of `which` chooses the
@@ -25,8 +25,9 @@ static struct pst_value *emit_part(struct pst_rewrite *w,
         PST_ARGS(w->args[EQUATION], pst_values(chosen, n), w->args[PATH]));
 }
 
-/* Sums the real einsums of all choices of parts; one of j imaginary parts is
- * multiplied by i^j. */
+/* Multiplies out the product of complex operands: sums the real einsums of all
+ * 2^n choices of a part of each operand. A choice with j imaginary parts has
+ * the factor i^j. */
 static enum pst_status einsum(struct pst_rewrite *w)
 {
     const struct pst_arg *in = &w->args[TENSORS];
@@ -46,8 +47,8 @@ static enum pst_status einsum(struct pst_rewrite *w)
         for (unsigned k = 0; k < in->n; k++)
             j += which >> k & 1;
         to = &sum[j % 2];
-        if (*to == NULL) /* the first of each sum has j 0 or 1, hence a plus
-                          * sign */
+        if (*to == NULL) /* the first term of a sum has j 0 or 1, so its sign is
+                          * plus */
             *to = p;
         else if (j % 4 < 2)
             *to = pst_rw_add(w, *to, p);

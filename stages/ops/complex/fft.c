@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* A value in two parts; im is NULL if it is real. */
+/* A value as real and imaginary part; im is NULL if the value is real. */
 struct signal {
     struct pst_value *re, *im;
 };
@@ -55,8 +55,8 @@ static struct pst_value *emit_resized(struct pst_rewrite *w,
                   PST_ARGS(pst_v(v), pst_rw_ints(w, pad, n)));
 }
 
-/* Multiplies each kept bin of a real signal of n numbers by how often the whole
- * spectrum contains it: once or twice. */
+/* Multiplies each kept bin of a real signal of n numbers by the number of times
+ * that the whole spectrum contains it: 1 or 2. */
 static struct pst_value *emit_doubled(struct pst_rewrite *w,
                                       struct pst_value *v, int64_t dim,
                                       struct pst_extent n)
@@ -240,8 +240,9 @@ static enum pst_status rewrite_one_dim(struct pst_rewrite *w, struct plan p)
     return emit_scaled(w, &p, &w->args[3]);
 }
 
-/* Rewrites operators with arguments (self, s, dim, norm). Without dim it
- * transforms the last dimensions that s has, or all. */
+/* Rewrites operators with arguments (self, s, dim, norm). Without dim,
+ * transforms the last dimensions, as many as s has entries, or all if s is
+ * absent. */
 static enum pst_status rewrite_dims(struct pst_rewrite *w, struct plan p)
 {
     const struct pst_arg *s = &w->args[1], *dim = &w->args[2];

@@ -20,8 +20,8 @@
 #define PST_FOURIER_PASSES 40
 
 struct pst_fourier {
-    /* n: length of the line; length: of the transforms that the passes make, n
-     * or Bluestein's power of two */
+    /* n: length of the line; length: length of the transforms that the passes
+     * compute, which is n or, for Bluestein's algorithm, a power of two */
     int64_t n, length;
     unsigned n_passes;
     int radix[PST_FOURIER_PASSES];
@@ -29,10 +29,10 @@ struct pst_fourier {
 
 /* Plans a transform; 1 <= n <= PST_FOURIER_MOST. */
 struct pst_fourier pst_fourier_plan(int64_t n);
-/* Return how many doubles the table and a transform's scratch hold. */
+/* Return the size, in doubles, of the table and of a transform's scratch. */
 int64_t pst_fourier_table_size(const struct pst_fourier *f);
 int64_t pst_fourier_scratch(const struct pst_fourier *f);
-/* Fills the table; scratch: as many doubles as for a transform. */
+/* Fills the table. scratch: has the size of a transform's scratch. */
 void pst_fourier_table(const struct pst_fourier *f, double *table,
                        double *scratch);
 

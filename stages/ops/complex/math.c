@@ -5,9 +5,9 @@
 /* --- roots, logarithms, powers ------------------------------------------- */
 
 COMPLEX(square, "square(Tensor self) -> Tensor", "complex.mul(self, self)");
-/* The larger part of self / m is between 1 and 2. t is the larger part of its
- * root; p is positive, so that the sum does not cancel. The sign of an
- * imaginary zero chooses the side of the branch cut. */
+/* m scales self so that its larger part is between 1 and 2; t is the larger
+ * part of the root of self / m. p is positive, so that the sum in t does not
+ * cancel. The sign of an imaginary zero chooses the side of the branch cut. */
 COMPLEX(sqrt, "sqrt(Tensor self) -> Tensor",
         ONE SCALE("a", "b") "none = detach(maximum(abs(a), abs(b))) == 0;"
                             "x = none ? 1.0 : a / m; y = b / m;"

@@ -2,7 +2,7 @@
 /* Matmuls of complex matrices and vectors; complex.c describes the layout. */
 #include "stages/ops/complex/rows.h"
 
-/* A bilinear operator consists of four real ones on the parts. */
+/* A bilinear operator on complex operands consists of four real ones. */
 #define PRODUCT(op)                                                            \
     "stack([" op "(a, c) - " op "(b, d), " op "(a, d) + " op "(b, c)], -1)"
 COMPLEX(matmul, "matmul(Tensor self, Tensor other) -> Tensor",
@@ -39,7 +39,8 @@ COMPLEX(linear,
         "p = " PRODUCT("linear") ";"
                                  "is(bias) ? p + bias : p");
 
-/* beta self + alpha p; if beta is 0, self is ignored even where it is NaN. */
+/* Computes beta self + alpha p; if beta is 0, self is not read, so a NaN in it
+ * has no effect. */
 #define SUM(p)                                                                 \
     "p = " p "; q = alpha == 1 ? p : p * alpha;"                               \
     "beta == 0 ? q : (beta == 1 ? self : self * beta) + q"

@@ -85,7 +85,7 @@ COMPLEX(scatter_add,
 /* --- views --------------------------------------------------------------- */
 
 #define BEHIND(dim) "(" dim " < 0 ? " dim " - 1 : " dim ")"
-/* exchanges the dimension of the pair and the one before it */
+/* exchanges the dimension of the two parts and the dimension before it */
 #define TO_FRONT(x) "transpose.int(" x ", -2, -1)"
 COMPLEX(diagonal,
         "diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",

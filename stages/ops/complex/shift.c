@@ -3,8 +3,8 @@
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
-/* Rolls element 0 to n / 2 in each dimension, or back. For complex operands the
- * importer lists the dimensions. */
+/* Rolls each dimension so that element 0 moves to index n / 2, or back. For
+ * complex operands the importer lists the dimensions. */
 static enum pst_status emit_shift(struct pst_rewrite *w, bool back)
 {
     const struct pst_arg *dim = &w->args[1];

@@ -12,8 +12,8 @@ enum {
     WINDOW,
 };
 
-/* Returns the window, zero-padded to n numbers around its middle; NULL stands
- * for ones, or for a failure. */
+/* Returns the window, zero-padded on both sides to n numbers. Returns NULL
+ * without a window (all ones) or after a failure. */
 static struct pst_value *window_of(struct pst_rewrite *w, struct pst_value *x,
                                    int64_t n)
 {
@@ -50,8 +50,8 @@ static bool get_flag(const struct pst_rewrite *w, const char *name,
     return arg->kind == PST_ARG_BOOL ? arg->b : otherwise;
 }
 
-/* With return_complex=False the result is the same, since its last dimension
- * already holds the two parts. */
+/* return_complex has no effect, since the last dimension of a complex result
+ * holds the two parts. */
 static enum pst_status rewrite_stft(struct pst_rewrite *w)
 {
     const struct pst_arg *hop = &w->args[HOP_LENGTH];
@@ -98,7 +98,8 @@ struct inverse {
                                       * padding */
 };
 
-/* Adds up the frames (batch, frames, n) at their positions: (batch, whole). */
+/* Adds up the frames (batch, frames, n) at their positions in the signal;
+ * returns (batch, whole). */
 static struct pst_value *add_frames(const struct inverse *v,
                                     struct pst_value *x)
 {

@@ -171,7 +171,7 @@ static size_t fft_scratch(const struct pst_call *c, unsigned threads)
     return threads * (size_t)pst_fourier_scratch(&l.f) * sizeof(double);
 }
 
-/* Reference: computes the sum of the definition. */
+/* Reference kernel: computes the sum of the definition. */
 static void fft_ref(const struct pst_call *c)
 {
     const struct lines l = lines_of(c);
@@ -240,13 +240,13 @@ static struct pst_node *emit_fft(struct pst_vjp *v, struct pst_value *re,
                                   pst_b(!v->node->args[INVERSE].b)));
 }
 
-/* The matrix is symmetric, so its adjoint is its conjugate: the transform in
- * the other direction. */
+/* The transform's matrix is symmetric, so its adjoint is its conjugate: the
+ * gradient is the transform in the other direction. */
 static enum pst_status fft_vjp(struct pst_vjp *v)
 {
     struct pst_value *re = pst_vjp_grad(v, 0), *im = pst_vjp_grad(v, 1);
-    /* Only the imaginary part has a gradient: it is transformed as a real part,
-     * and the result is multiplied by i. */
+    /* If only the imaginary part has a gradient, it is transformed as if it
+     * were a real part, and the result is multiplied by i. */
     const bool turned = re == NULL;
     struct pst_node *node;
     struct pst_value *dre, *dim;

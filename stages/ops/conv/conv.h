@@ -6,9 +6,9 @@
  *     y[n, o, p] =
  *         sum over i, k of x[n, i, p * stride - pad + k * dil] w[o, i, k]
  * with x (N, I, in...), y (N, O, out...), w (O, I / groups, k...) and one to
- * three spatial dimensions; those that are missing come first and have size 1.
- * Forward passes and gradients fill y, x or w from the other two; a transposed
- * convolution fills x.
+ * three spatial dimensions, stored as three: missing ones come first, with size
+ * 1. Forward passes and gradients compute ("fill") y, x or w from the other
+ * two; a transposed convolution computes x.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
@@ -60,13 +60,13 @@ struct pst_pool;
 PST_CONV_GEMM_DECL(float, );
 PST_CONV_GEMM_DECL(double, _f64);
 
-/* Returns element e of a list that has one entry for all dimensions, or one
- * entry per dimension. */
+/* Returns entry e of a list of one entry per dimension, or of a list with a
+ * single entry for all dimensions. */
 static inline int64_t pst_conv_entry(const struct pst_arg *list, unsigned e)
 {
     return list->ints[list->n == 1 ? 0 : e];
 }
-/* Returns the size of y along a dimension in which x has size n. */
+/* Returns the output size along a dimension with input size n. */
 int64_t pst_conv_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil);
 

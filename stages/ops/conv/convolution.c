@@ -137,8 +137,8 @@ static enum pst_status convolution_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, x->rank, size);
 }
 
-/* Infers a gradient operator: one of x and w is a tensor, and argument 2 is the
- * other one's size. */
+/* Infers a gradient operator. Only one of x and w is an argument; argument 2 is
+ * the size of the other. */
 static enum pst_status backward_infer(struct pst_infer *c, bool of_input)
 {
     const struct pst_meta *g, *other;
@@ -237,8 +237,8 @@ void pst_conv_of_weight(const struct pst_call *call, struct pst_conv *c)
     describe(call, &call->in[1], &call->in[0], &call->out[0], c);
 }
 
-/* Defines function id_NAME of `call`, with `c` as the description of the call.
- */
+/* Defines function id_NAME(call), whose body sees the description of the call
+ * as `c`. */
 #define OF_CALL(id, name, type, params, ...)                                   \
     static type id##_##name params                                             \
     {                                                                          \
@@ -274,8 +274,8 @@ static struct pst_pool *pool_for(const struct pst_call *call,
         pst_conv_direct_run(&c, id##_fill(call), pool_for(call, &c),           \
                             call->scratch, &pst_conv_loops_##suffix))
 
-/* Runs the variant that computes `plain`, or `turned` if the convolution is
- * transposed, which exchanges x and y. */
+/* Runs function `plain`, or `turned` if the convolution is transposed, which
+ * exchanges x and y. */
 #define EITHER(call, what, plain, turned, suffix, ...)                         \
     do {                                                                       \
         if (call->args[TRANSPOSED].b)                                          \
@@ -298,9 +298,8 @@ static struct pst_pool *pool_for(const struct pst_call *call,
         .scratch = bytes, .run = fn, .tolerance = precision,                   \
     }
 
-/* Defines the kernels of an operator. FILL y: it computes y, or x if it is
- * transposed. FILL x: it computes x, or y if it is transposed. FILL w: it
- * computes w. */
+/* Defines the kernels of an operator that computes the tensor `plain` (y, x or
+ * w) or, in a transposed convolution, the tensor `turned`. */
 #define FILL(id, plain, turned, PLAIN, TURNED)                                 \
     static enum pst_conv_fill id##_fill(const struct pst_call *call)           \
     {                                                                          \
@@ -354,7 +353,8 @@ FILL(weight, w, w, W, W);
 #define INPUT   &pst_op_convolution_backward_input
 #define WEIGHT  &pst_op_convolution_backward_weight
 
-/* Emits one of the three operators with the settings of the node. */
+/* Emits one of the three operators with the settings (stride, padding, ...) of
+ * the node. */
 static struct pst_value *emit_same_settings(struct pst_vjp *v,
                                             const struct pst_op *op,
                                             struct pst_value *a,
@@ -418,7 +418,7 @@ static enum pst_status backward_weight_vjp(struct pst_vjp *v)
 
 /* --- operators ------------------------------------------------------------ */
 
-/* Returns 2 operations for each position and channel of y and each input of a
+/* Returns 2 operations per position of y, output channel and element of the
  * window. */
 static double flops_of(const struct pst_node *node, const struct pst_meta *in,
                        const struct pst_meta *out, const struct pst_meta *w)

@@ -76,8 +76,8 @@ static enum pst_status rewrite_transposed(struct pst_rewrite *w, unsigned dims)
     return emit_convolution(w, &f);
 }
 
-/* padding="same": an odd padding element goes to the end, so x is padded with
- * it before the convolution. */
+/* padding="same": if the total padding is odd, the extra element is at the end,
+ * so x is padded by it before the convolution. */
 static enum pst_status rewrite_named(struct pst_rewrite *w, unsigned dims)
 {
     struct form f = {.x = pst_rewrite_in(w, 0),
@@ -109,7 +109,8 @@ static enum pst_status rewrite_named(struct pst_rewrite *w, unsigned dims)
             return pst_rewrite_fail(w, "padding \"same\" needs steps of 1");
         half[d] = pst_extent_floordiv(w->build, all, two);
         all = pst_extent_mod(w->build, all, two);
-        odd[2 * (dims - 1 - d) + 1] = all; /* the last dimension comes first */
+        odd[2 * (dims - 1 - d) + 1] = all; /* padding lists begin with the last
+                                            * dimension */
         any = any || !pst_extent_is(w->build, all, zero);
     }
     if (any)

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-/* Limits of pst_conv_direct_preferred(). Convolutions have few channels if a
- * group has fewer than FEW; for gradients of weights, without oneDNN and with
- * AVX-512, up to SOME if a plane has at least LARGE positions. */
+/* Limits of pst_conv_direct_preferred(). A group has few channels if it has
+ * fewer than FEW; for gradients of weights without oneDNN and with AVX-512,
+ * also if it has up to SOME and a plane has at least LARGE positions. */
 #define FEW        PST_CONV_FEW
 #define SOME       8
 #define LARGE      512
@@ -17,12 +17,13 @@
 
 /* --- results ------------------------------------------------------------ */
 
-/* Iterates over the lines of results in a strip of positions: elements [at, at
- * + n) of the strip are elements to, to + step, ... of a plane. */
+/* Iterates over the lines of the result in a strip, a range of positions. A
+ * line is elements [at, at + n) of the strip and elements to, to + step, ... of
+ * a plane of the result. */
 struct lines {
     const struct pst_direct_job *j;
     const struct pst_direct_pass *p;
-    /* sizes of the plane: `in` of the convolution for x, else `out` */
+    /* spatial sizes of the plane: c->in if x is computed, else c->out */
     const int64_t *dst;
     int64_t at, n, to;
     /* positions in the strip where the next line begins, and the strip's end */
@@ -86,8 +87,8 @@ static void store_line(const float *restrict from, float *restrict to,
             to[i * step] = add ? to[i * step] + from[i] : from[i];
 }
 
-/* Returns the plane (image, channel) of the result that row `row` of the group
- * computes; NULL if the group has fewer channels. */
+/* Returns the plane (image, channel) of the result that belongs to row `row` of
+ * the group; NULL if the group has no such channel. */
 static float *plane_at(const struct pst_direct_job *j, int64_t image,
                        int64_t group, int64_t row)
 {
@@ -116,7 +117,8 @@ static void store(const struct pst_direct_job *j,
     }
 }
 
-/* True if whole tiles of the block can be computed directly in the result. */
+/* True if the block's tiles can be computed in the result itself, without a
+ * copy from the strip: one line per plane, and all rows of the block exist. */
 static bool is_plain(const struct pst_direct_job *j,
                      const struct pst_direct_pass *p, int64_t block)
 {
@@ -187,8 +189,8 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
 
 /* --- gradients of weights ----------------------------------------------- */
 
-/* Copies n gradients of a block from position `begin` on to the strip, with 0
- * between lines. */
+/* Copies n output gradients of a block, from position `begin` on, to the strip,
+ * with zeros between the lines. */
 static void copy_gradients(const struct pst_direct_job *j,
                            const struct pst_direct_pass *p, int64_t image,
                            int64_t group, int64_t block, int64_t begin,
@@ -299,10 +301,10 @@ static void part_dots(void *ctx, unsigned part, unsigned parts)
 
 /* --- entry points ------------------------------------------------------- */
 
-/* True if one side has few channels, so that a matmul has a bad shape; for the
- * gradient of x only y's channels count, since its matrix has a row for each
- * window element. Weights are packed once per image, so there must be at least
- * as many positions as taps. */
+/* True if x or y has so few channels that a matmul would have a bad shape. For
+ * the gradient of x only y's channels count, since the matmul has a row for
+ * each window element. Weights are packed once per image, so there must be at
+ * least as many positions as taps. */
 bool pst_conv_direct_preferred(const struct pst_conv *c,
                                enum pst_conv_fill fill)
 {

@@ -26,21 +26,21 @@
 
 struct pst_conv_tile {
     int64_t n;    /* positions, rounded up to whole vectors */
-    int64_t taps; /* x[offset[t] + i] is the input for position i */
+    int64_t taps; /* x[offset[t] + i] is the input of tap t at position i */
     const int64_t *offset;
     const float *x;
     int rows;          /* 1 or PST_CONV_ROWS channels */
     const float *w;    /* (taps, rows) */
     const float *bias; /* (rows) */
-    float *y; /* (rows, ldy): results, or gradients multiplied with x */
+    float *y; /* (rows, ldy): results of sums(); output gradients for dots() */
     int64_t ldy;
     float *lanes; /* (taps, rows, PST_CONV_LANES) */
 };
 
 struct pst_conv_loops {
-    /* y = bias + sum over taps of w x. */
+    /* Computes y = bias + sum over taps of w x. */
     void (*sums)(const struct pst_conv_tile *t);
-    /* lanes += y x; position i goes to lane i % (floats per vector). */
+    /* Adds y x to lanes: position i to lane i % (floats per vector). */
     void (*dots)(const struct pst_conv_tile *t);
 };
 extern const struct pst_conv_loops pst_conv_loops_any, pst_conv_loops_avx2,

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define SLACK     256 /* floats after a copy, which whole vectors may read */
-#define ALIGNMENT 16  /* floats; scratch areas begin at multiples */
+#define SLACK     256 /* floats after a copy, which vectors may read */
+#define ALIGNMENT 16  /* in floats; scratch areas begin at multiples of it */
 #define BLOCK     16  /* floats that are moved at a time */
 
 static int64_t round_up(int64_t n, int64_t grain)
@@ -12,7 +12,8 @@ static int64_t round_up(int64_t n, int64_t grain)
     return (n + grain - 1) / grain * grain;
 }
 
-/* Returns the first and last m >= 0 with 0 <= m * s + phase - pad < n. */
+/* Returns the first and the last m >= 0 with 0 <= m * s + phase - pad < n; s,
+ * pad and n are stride, padding and input size in dimension d. */
 static void range_of(const struct pst_conv *c, unsigned d, int64_t phase,
                      int64_t *first, int64_t *last)
 {
@@ -115,8 +116,8 @@ int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
 
 /* --- copies ------------------------------------------------------------- */
 
-/* Copies phase r of the line `from`; NULL, a line in the padding, gives
- * zeros. */
+/* Copies phase r of the line `from`; if from is NULL, the line is in the
+ * padding and becomes zeros. */
 static void copy_line(const struct pst_direct_copy *p, int64_t r,
                       const float *from, float *to)
 {
@@ -162,7 +163,7 @@ static bool is_plain(const struct pst_direct_copy *p)
     return p->lead[2] + p->from[2] <= p->size[2];
 }
 
-/* Copies a channel where all steps are 1 and lines are whole. Each piece is
+/* Copies a channel without strides whose lines are not cropped. Each piece is
  * written with some floats beyond its end, which the next piece overwrites.
  * Reads nothing from `end` on. */
 static float *copy_plain(const struct pst_direct_copy *p, const float *from,
@@ -265,8 +266,9 @@ static bool pass_of(const struct pst_direct_job *j, int64_t i,
     return any;
 }
 
-/* Returns the index of window element `at` along dimension d of the copy, and
- * its phase in *phase; -1 if the pass lacks the element. */
+/* Returns the index, along dimension d of the copy, of window element `at`, and
+ * sets *phase to its phase. Returns -1 if the element does not contribute to
+ * this pass. */
 static int64_t place_of(const struct pst_direct_job *j,
                         const struct pst_direct_pass *p, unsigned d, int64_t at,
                         int64_t *phase)
@@ -280,8 +282,8 @@ static int64_t place_of(const struct pst_direct_job *j,
     return u / s;
 }
 
-/* Returns the offset of a window element in a channel's copy; -1 if the pass
- * lacks it. */
+/* Returns the offset of a window element in a channel's copy; -1 if the element
+ * does not contribute to this pass. */
 static int64_t window_place(const struct pst_direct_job *j,
                             const struct pst_direct_pass *p, int64_t element)
 {
@@ -303,8 +305,8 @@ static int64_t window_place(const struct pst_direct_job *j,
     return phases * pst_conv_volume(copy->size) + place;
 }
 
-/* Lists the taps of a pass: its window elements in the first channel, then
- * those in each other channel. */
+/* Lists the taps of a pass: the window elements that contribute to it in the
+ * first channel, then those in each other channel. */
 static int64_t list_taps(const struct pst_direct_job *j,
                          const struct pst_direct_pass *p, int64_t *offset_of,
                          int64_t *weight_of)

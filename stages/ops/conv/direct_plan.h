@@ -11,30 +11,33 @@ struct pst_conv_loops;
 
 #define PST_CONV_ROWS    4 /* output channels at a time, or 1 */
 #define PST_CONV_LANES   16
-#define PST_CONV_FEW     8 /* a group with fewer channels has few (direct.h) */
-#define PST_DIRECT_STRIP 2048 /* results at a time, for the cache */
+#define PST_CONV_FEW     8    /* groups with fewer channels use direct.h */
+#define PST_DIRECT_STRIP 2048 /* results at a time, which stay in the cache */
 
-/* The copy of a source (x, or y if x is computed) for one image and group:
- * (channels, phases..., size...). Element e of phase r along a dimension is
- * element e * step + r - lead of the source, or 0. Phases that no window
- * touches, because it is smaller than its step, are left out. */
+/* The zero-padded copy of the source (x, or y if x is computed) for one image
+ * and group: (channels, phases..., size...). Element e of phase r along a
+ * dimension is element e * step + r - lead of the source, or 0 outside of it.
+ * If the window is smaller than the step, phases without window elements are
+ * left out. */
 struct pst_direct_copy {
     int64_t channels, from[PST_CONV_DIMS];
     int64_t step[PST_CONV_DIMS], phases[PST_CONV_DIMS];
     int64_t lead[PST_CONV_DIMS], size[PST_CONV_DIMS];
 };
 
-/* Results that share a list of taps: element j along a dimension, of `count`,
- * is element first + j * step of the result. */
+/* The results that share a list of taps: `count` elements along each dimension;
+ * the j-th is element first + j * step of the result. */
 struct pst_direct_pass {
     int64_t first[PST_CONV_DIMS], step[PST_CONV_DIMS], count[PST_CONV_DIMS];
-    /* PST_CONV_X: position in the copy that element 0 of the pass reads with
-     * element 0 of the window */
+    /* PST_CONV_X: index in the copy that result 0 of the pass reads for window
+     * element 0 */
     int64_t place[PST_CONV_DIMS];
-    int64_t phase[PST_CONV_DIMS]; /* PST_CONV_X: phase of k * dil */
+    int64_t phase[PST_CONV_DIMS]; /* PST_CONV_X: phase of the pass's window
+                                   * elements k, k * dil % stride */
     int64_t taps;
-    const int64_t *offset_of; /* per tap: offset in the copy for position 0 */
-    /* per tap: offset in a group's weights for row 0 */
+    const int64_t *offset_of; /* per tap: offset in the copy of the input for
+                               * position 0 */
+    /* per tap: offset of the weight for row 0 in a group's weights */
     const int64_t *weight_of;
 };
 
@@ -54,7 +57,7 @@ struct pst_direct_job {
     int64_t each; /* floats of scratch per thread */
 };
 
-/* Parts of a thread's scratch. */
+/* The areas of a thread's scratch. */
 struct pst_direct_scratch {
     struct pst_direct_pass *passes;
     int64_t *taps; /* (2, taps of all passes) */
@@ -74,7 +77,8 @@ int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
 /* Fills `to` with the padded copy of the channels of a group of an image. */
 void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
                      int64_t group, float *to);
-/* Makes all passes with their taps; returns how many of them have results. */
+/* Describes all passes and lists their taps; returns how many passes have
+ * results. */
 int64_t pst_direct_passes(const struct pst_direct_job *j,
                           const struct pst_direct_scratch *scratch);
 /* Packs the weights (taps, rows) of a block; missing rows are 0. */

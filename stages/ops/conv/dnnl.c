@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { X, Y, W, N_OPERANDS };
-/* Areas of the scratch begin at multiples of so many bytes. */
+/* Alignment in bytes of the areas of the scratch. */
 #define ALIGNMENT 64
 
 /* A compiled oneDNN convolution, cached under its description c. It may compute
@@ -20,15 +20,16 @@ enum { X, Y, W, N_OPERANDS };
 struct form {
     struct form *next;
     struct pst_conv c;
-    /* channels of x and of y, and inputs of each weight, of the whole
-     * convolution (c may be a part of its channels) */
+    /* sizes of the whole convolution, of which c may be a part: channels of x
+     * and of y, and inputs of each weight */
     int64_t ci, co, per;
     enum pst_conv_fill fill;
     bool biased;
     dnnl_primitive_t run;
     /* Layouts of each tensor: as stored (plain) and as oneDNN prefers (wanted).
-     * If they differ, `move` converts operands before the convolution, and the
-     * result after it; the latter may add to the stored values. */
+     * If they differ, `move` converts an operand before the convolution or the
+     * result after it; the conversion of the result may add to the stored
+     * values. */
     dnnl_memory_desc_t plain[N_OPERANDS], wanted[N_OPERANDS], bias, scratch;
     dnnl_primitive_t move[N_OPERANDS];
     size_t scratch_bytes;
@@ -72,8 +73,8 @@ static int sizes_of(const struct pst_conv *c, int operand, dnnl_dims_t ret)
     return n;
 }
 
-/* Writes the strides of an operand: row-major, but a part of the channels keeps
- * the image stride of all channels. */
+/* Writes the strides of an operand: row-major, except that in a part of the
+ * channels consecutive images are as far apart as in the whole tensor. */
 static void strides_of(const struct form *f, int operand, int n,
                        const dnnl_dims_t size, dnnl_dims_t ret)
 {
@@ -139,7 +140,7 @@ static int result_of(enum pst_conv_fill fill)
     return fill == PST_CONV_Y ? Y : fill == PST_CONV_X ? X : W;
 }
 
-/* Returns the query for the library's layout of an operand. */
+/* Returns the query for the layout that oneDNN prefers for an operand. */
 static dnnl_query_t query_of(enum pst_conv_fill fill, int operand)
 {
     if (operand == result_of(fill))
@@ -242,9 +243,9 @@ static bool compile_form(struct form *f)
     return ret;
 }
 
-/* Returns the cached or newly compiled convolution c, a part of `all`. NULL if
- * oneDNN refuses it or memory runs out. The cache lives as long as the process.
- */
+/* Returns convolution c, a part of `all`, from the cache or newly compiled.
+ * Returns NULL if oneDNN refuses it or memory runs out. Entries stay until the
+ * process ends. */
 static const struct form *find_form(const struct pst_conv *c,
                                     const struct pst_conv *all,
                                     enum pst_conv_fill fill)
@@ -404,9 +405,9 @@ static struct pst_conv part_of(const struct pst_conv *c,
     return ret;
 }
 
-/* Returns the bytes of scratch that a part needs, for storing as well as for
- * adding to the result, since only a run decides between the two. Compiles all
- * convolutions that a run with so many parts uses. */
+/* Returns the bytes of scratch that a part needs, whether it stores the result
+ * or adds to it, since only a run decides between the two. Compiles all
+ * convolutions that a run with s->parts parts uses. */
 static size_t scratch_of(const struct pst_conv *c, enum pst_conv_fill fill,
                          const struct split *s)
 {

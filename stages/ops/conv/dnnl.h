@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPS_CONV_DNNL_H
 #define PENSTOCK_STAGES_OPS_CONV_DNNL_H
 /*
- * Convolutions by oneDNN, in layouts of its choice: operands are reordered to
- * them and results back. Compiled once per shape, when a kernel's scratch is
- * requested. Parts of a batch are divided among the threads of the pool.
+ * Convolutions by oneDNN, in layouts of its choice: operands are converted to
+ * them before the convolution, the result after it. Each shape is compiled
+ * once, when a kernel's scratch is requested. Parts of a batch are divided
+ * among the threads of the pool.
  */
 #include "stages/ops/conv/conv.h"
 

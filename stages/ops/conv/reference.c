@@ -62,8 +62,8 @@ static bool next_index(const int64_t size[PST_CONV_DIMS],
     return false;
 }
 
-/* Computes where window element k of position p reads x; false in the
- * padding. */
+/* Finds the element of x that window element k reads for position p. Returns
+ * false if that lies in the padding. */
 static bool find_source(const struct pst_conv *c,
                         const int64_t p[PST_CONV_DIMS],
                         const int64_t k[PST_CONV_DIMS],
@@ -77,8 +77,8 @@ static bool find_source(const struct pst_conv *c,
     return true;
 }
 
-/* Computes which position of y reads x at q with window element k; false if
- * none does. */
+/* Finds the position of y whose window element k reads element q of x. Returns
+ * false if there is none. */
 static bool find_target(const struct pst_conv *c,
                         const int64_t q[PST_CONV_DIMS],
                         const int64_t k[PST_CONV_DIMS],

@@ -138,7 +138,7 @@ static struct unfold describe(const struct pst_call *c, bool to_image)
 }
 
 /* Function that is called for each element of the columns, with the index of
- * the image element that it stands for; -1 in the padding. */
+ * the image element that was copied to it; -1 in the padding. */
 typedef void (*pair_fn)(const struct pst_call *c, int64_t column,
                         int64_t image);
 
@@ -181,8 +181,8 @@ static void im2col_ref(const struct pst_call *c)
     each_pair(c, &u, to_column);
 }
 
-/* Adds an element of the columns to its image element in the scratch, in
- * double. */
+/* Adds an element of the columns to its image element, in double, in the
+ * scratch. */
 static void to_image(const struct pst_call *c, int64_t column, int64_t image)
 {
     const struct pst_operand *x = &c->in[0];
@@ -211,7 +211,8 @@ static void col2im_ref(const struct pst_call *c)
 }
 
 /* A line of the columns, for one window element, and the image line that it
- * reads: results begin..end-1 are elements first + begin * step, ... */
+ * reads: element e of the line, begin <= e < end, is element image + e * step;
+ * the others are padding. */
 struct line {
     int64_t columns, image, step;
     int64_t n, begin, end;
@@ -263,8 +264,8 @@ static void planes_part(void *ctx, unsigned part, unsigned parts)
             }
 }
 
-/* Defines the conversions of one line: to columns it copies; to an image it
- * adds, window elements in order. */
+/* Defines the conversions of one line: to_columns copies; to_image adds, in the
+ * order of the window elements. */
 #define MOVES(type)                                                            \
     static void to_columns_##type(const struct line *l, const void *from,      \
                                   void *to)                                    \

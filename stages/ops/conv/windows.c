@@ -8,16 +8,16 @@
 
 #include <string.h>
 
-#define FEW        8 /* rows: with fewer, packing costs more than the matmul */
+#define FEW        8 /* minimum rows; fewer are not worth the packing */
 #define MAX_PHASES 64
 #define MAX_COPY   (1 << 22) /* floats of an image's copy */
 #define MAX_PART   (1 << 23) /* floats of a thread's scratch */
-#define ENOUGH     512 /* positions of a GEMM that are enough for full speed */
-#define NEAR       128 /* positions that suffice if nothing has to be copied */
-#define STRIP      512 /* positions whose results move at a time */
+#define ENOUGH     512       /* positions with which GEMM has full speed */
+#define NEAR       128       /* enough positions of an image without a copy */
+#define STRIP      512       /* positions whose results are stored at a time */
 #define MAX_PAIR   (3 << 15) /* maximum floats of a strip: two fit the cache */
 #define SLACK      256       /* floats after a copy, as in direct_plan.c */
-#define ALIGNMENT  16        /* floats; scratch areas begin at multiples */
+#define ALIGNMENT  16        /* in floats, of scratch areas */
 #define GRAIN      32        /* positions or taps in a panel of GEMM */
 #define BLOCK      8192      /* floats of weights transposed at a time */
 #define NARROW     64 /* rows: up to 64, line ends cost less than packing */
@@ -105,8 +105,8 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
     return j;
 }
 
-/* Divides the scratch into passes, taps, weights and parts (scratch NULL: only
- * sets their sizes). Returns its size in floats. */
+/* Divides the scratch into passes, taps, weights and parts; if scratch is NULL,
+ * only computes its size. Returns the size in floats. */
 static int64_t divide_scratch(struct pst_windows_job *j, unsigned threads,
                               float *scratch)
 {
@@ -130,8 +130,9 @@ static int64_t divide_scratch(struct pst_windows_job *j, unsigned threads,
     return n + threads * j->part;
 }
 
-/* Returns the weights of a group in a pass: (rows, taps) for y; for x (taps,
- * rows), those of one window element if it has only one. */
+/* Returns the weights of a group in a pass: (rows, taps) if y is computed;
+ * (taps, rows) if x is computed and the pass has several window elements, or
+ * the weights of its only one. */
 static const float *weights_of(const struct pst_windows_job *j, int64_t pass,
                                int64_t group)
 {
@@ -187,7 +188,8 @@ static void part_weights(void *ctx, unsigned part, unsigned parts)
 
 /* --- y and x ------------------------------------------------------------- */
 
-/* Initializes results that the matmul adds to with the bias. */
+/* Sets results to the bias before the matmul adds to them; if the call
+ * accumulates, adds the bias to them. */
 static void init_results(const struct pst_windows_job *j,
                          const struct pst_windows_range *r, int64_t n,
                          int64_t ld, float *to)
@@ -255,8 +257,7 @@ static void multiply_strip(const struct pst_windows_job *j,
     const float *a = first_weights(j, r, pass);
 
     b.first = at;
-    /* Rounded up to whole panels, which the slack at the end of the copy
-     * allows. */
+    /* The slack at the end of the copy allows rounding up to whole panels. */
     g.n = j->flat ? (n + GRAIN - 1) / GRAIN * GRAIN : n;
     g.ldc = j->ld;
     if (g.k > 0)
@@ -284,8 +285,7 @@ static void multiply_range(const struct pst_windows_job *j,
     }
 }
 
-/* Returns the number of positions of a range: the largest number that one of
- * its passes has. */
+/* Returns the number of positions of a range: the maximum over its passes. */
 static int64_t positions_of(const struct pst_windows_job *j,
                             const struct pst_windows_range *r)
 {
@@ -369,7 +369,7 @@ bool pst_conv_windows_preferred(const struct pst_conv *c,
 {
     const int64_t rows = (fill == PST_CONV_X ? c->ci : c->co) / c->groups;
 
-    /* Most elements of x are in no window: clearing all of it and adding is
+    /* Most elements of x are in no window: clearing x and adding the windows is
      * less work. */
     if (fill == PST_CONV_X && pst_conv_volume(c->k) == 1 &&
         pst_conv_volume(c->stride) > 1)

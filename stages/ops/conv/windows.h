@@ -4,8 +4,8 @@
 /*
  * Convolutions as GEMM without a column matrix: GEMM packs its panels from the
  * zero-padded copy of direct_plan.h (or from the tensor itself, if there is no
- * padding and all strides are 1). Images with few positions are multiplied
- * together. If the result has few rows, positions are counted along the copy,
+ * padding and all strides are 1). Images with few positions are joined in one
+ * GEMM. If the result has few rows, positions are counted along the copy,
  * including the ends of its lines: GEMM can then pack a panel while it
  * multiplies the first rows. Used in builds without oneDNN.
  *
@@ -21,7 +21,7 @@
 bool pst_conv_windows_preferred(const struct pst_conv *c,
                                 enum pst_conv_fill fill);
 /* True if these kernels can compute the convolution within their limits of
- * memory; ignores whether others are faster. */
+ * memory, even if other kernels are faster. */
 bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill);
 size_t pst_conv_windows_scratch(const struct pst_conv *c,
                                 enum pst_conv_fill fill, unsigned threads);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/conv/windows_lines.h"
 
-#define BLOCK 8 /* floats that are moved at a time */
+#define BLOCK 8 /* floats that are copied at a time */
 
 float *pst_windows_plane(const struct pst_windows_job *j, int64_t image,
                          int64_t group, int64_t row)
@@ -33,7 +33,7 @@ int64_t pst_windows_count_paired(const struct pst_windows_job *j, int64_t pass)
     return alternate ? 2 : 1;
 }
 
-/* to = from + bias; the last block may overlap the one before it. */
+/* Computes to = from + bias; the last block may overlap the one before it. */
 static inline void copy_line(int64_t n, float bias, const float *restrict from,
                              float *restrict to)
 {
@@ -88,8 +88,8 @@ struct line {
     int64_t image, l0, l1, col, n;
 };
 
-/* Returns the index in an image of a pass's position at the line's column
- * col. */
+/* Returns the index, in a plane of the result, of the element that the pass
+ * computes at column l->col of the line. */
 static int64_t place_of(const struct pst_direct_pass *p, const struct line *l,
                         const int64_t size[PST_CONV_DIMS])
 {
@@ -99,8 +99,8 @@ static int64_t place_of(const struct pst_direct_pass *p, const struct line *l,
            p->first[2] + l->col * p->step[2];
 }
 
-/* Stores a line of the results of all passes of the range; from: the results at
- * its first column. */
+/* Stores a line of the results of all passes of the range. from: the line's
+ * results of the first pass. */
 static void store_at(const struct pst_windows_job *j,
                      const struct pst_windows_range *r, const struct line *l,
                      float bias, const float *from, float *to)
@@ -140,7 +140,7 @@ static void next_line(struct line *l, const int64_t size[PST_CONV_DIMS],
 }
 
 /* Stores n results from position `at` on. If flat, positions are those of the
- * copy, and those between its lines and slabs are dropped. */
+ * copy, and results between its lines and slabs are dropped. */
 void pst_windows_scatter(const struct pst_windows_job *j,
                          const struct pst_windows_range *r, int64_t at,
                          int64_t n, const float *from)

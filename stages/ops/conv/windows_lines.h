@@ -10,11 +10,11 @@ float *pst_windows_plane(const struct pst_windows_job *j, int64_t image,
 /* Returns the bias of a row; 0 without bias. */
 float pst_windows_bias(const struct pst_windows_job *j, int64_t group,
                        int64_t row);
-/* Counts the passes from `pass` on, 1 or 2, whose results alternate along a
- * line, so that they are stored together. */
+/* Returns how many passes from `pass` on, 1 or 2, are stored together, because
+ * their results alternate along a line. */
 int64_t pst_windows_count_paired(const struct pst_windows_job *j, int64_t pass);
-/* Stores n positions from `at` on for each pass of the range; from is (rows,
- * ld) per pass. */
+/* Stores the results of n positions from `at` on for each pass of the range;
+ * `from` holds (rows, ld) results per pass. */
 void pst_windows_scatter(const struct pst_windows_job *j,
                          const struct pst_windows_range *r, int64_t at,
                          int64_t n, const float *from);

@@ -7,7 +7,8 @@
 
 #define GRAIN 32 /* taps in a panel of GEMM */
 
-/* Copies y of a set of images to (rows, positions of all its images). */
+/* Copies y of the images of a set to one matrix (rows, positions of all these
+ * images). */
 static void join_images(const struct pst_windows_job *j, int64_t set,
                         int64_t group, float *to)
 {

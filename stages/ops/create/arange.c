@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- arange: start + i step, ceil((end - start) / step) of them ----------- */
+/* --- arange: ceil((end - start) / step) elements start + i step ----------- */
 
 struct range {
     struct pst_arg start, end, step;
@@ -36,8 +36,8 @@ static void truncate_arg(struct pst_arg *arg)
     *arg = pst_i(pst_pw_integer(arg));
 }
 
-/* Sets the number of elements. Integers are counted exactly, because a double
- * is too coarse beyond 2^53. */
+/* Sets *ret to the number of elements; false if the range is impossible.
+ * Integers are counted exactly, because a double is too coarse beyond 2^53. */
 static bool count_of(const struct range *r, int64_t *ret)
 {
     double count;

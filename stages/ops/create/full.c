@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensors filled with one number. "empty" ones are zeros, so that nothing
- * depends on old contents of memory. */
+/* Tensors filled with one number. empty and similar operators return zeros, so
+ * that nothing depends on old contents of memory. */
 #include "stages/ops/pointwise/pointwise.h"
 #include "stages/ops/view/view.h"
 
@@ -17,7 +17,7 @@ static enum pst_dtype dtype_or(const struct pst_infer *c,
                : otherwise;
 }
 
-/* Returns the argument "dtype", else what the file records, else
+/* Returns the argument "dtype", else the result's dtype in the model file, else
  * `otherwise`. */
 static enum pst_dtype dtype_of(const struct pst_infer *c,
                                enum pst_dtype otherwise)
@@ -31,7 +31,7 @@ static enum pst_status set_sizes(struct pst_infer *c, enum pst_dtype dtype,
     return pst_infer_set(c, 0, dtype, size->n, size->ints);
 }
 
-/* Without a dtype, the result has that of the number. */
+/* Without a dtype, the result has the dtype of the fill value. */
 static enum pst_status infer_full(struct pst_infer *c)
 {
     enum pst_dtype dtype = PST_F32;
@@ -48,8 +48,8 @@ static enum pst_status infer_zeros(struct pst_infer *c)
     return set_sizes(c, dtype_of(c, PST_F32), &c->args[0]);
 }
 
-/* The dtype is that of the tensor, which --autocast may have made another one
- * than the file records. */
+/* Without an argument "dtype", uses the tensor's dtype, not the one in the
+ * model file: --autocast may have changed the tensor's. */
 static enum pst_status infer_like(struct pst_infer *c)
 {
     const struct pst_meta *x;

@@ -146,7 +146,8 @@ static enum pst_status rewrite_range(struct pst_rewrite *w, double step,
                                      : PST_F32;
     const double start = pst_pw_number(&w->args[0]);
     const double n = floor((pst_pw_number(&w->args[1]) - start) / step) + 1.0;
-    /* Half a step beyond the last element; ends of integer ranges are exact. */
+    /* The end of a float range is half a step beyond its last element, so that
+     * rounding neither adds nor drops one; integer ranges are exact. */
     const double end = pst_dtype_kind(dtype) == PST_KIND_FLOAT ? n - 0.5 : n;
 
     if (!(n >= 0.0 && n < 1e15))
@@ -178,8 +179,8 @@ PST_REWRITE(
 
 /* --- windows -------------------------------------------------------------- */
 
-/* Windows are functions of i / n, where n is the last index or, if periodic,
- * the length. */
+/* A window is a function of i / n, where n is the last index or, if the window
+ * is periodic, its length. */
 
 #define WINDOW(name, formula)                                                  \
     FACTORY(name##_window, #name "_window(int window_length, ",                \
@@ -216,8 +217,8 @@ WINDOW(kaiser,
 
 /* --- triangles ------------------------------------------------------------ */
 
-/* Lists the positions (row, column) with side * (column - row - offset) >= 0,
- * row by row, in out if that is not NULL; returns their number. */
+/* Writes to out, unless it is NULL, the positions (row, column) with side *
+ * (column - row - offset) >= 0, row by row; returns their number. */
 static int64_t list_triangle(const struct pst_arg *args, int side,
                              const struct pst_operand *out)
 {

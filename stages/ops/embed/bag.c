@@ -4,10 +4,11 @@
 #include "stages/ops/formula/formula.h"
 
 /*
- * Bag k has the indices from offsets[k] on. Modes: 0 sum, 1 mean, 2 max.
- * Indices equal to padding_idx are skipped; an empty bag is 0. The further
- * results are what PyTorch keeps for its gradient: the bag of each index (empty
- * in the fastest case), the sizes of bags, the index of each maximum.
+ * Bag k consists of the indices from offsets[k] up to the next offset. Modes: 0
+ * sum, 1 mean, 2 max. Indices equal to padding_idx are skipped; an empty bag is
+ * 0. The further results are those that PyTorch keeps for its gradient: the bag
+ * of each index (empty in the fastest case), the sizes of bags, the index of
+ * each maximum.
  *
  * scale_grad_by_freq divides the gradient of a row by the number of times that
  * row is read, as PyTorch documents it. PyTorch's own kernel uses the count of

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sums or maxima of table rows by two lists: entry i combines row from[i] of
- * the table into row to[i] of the result, unless keep[i] is false. The rows of
- * a bag are never gathered in memory. */
+/* Sums or maxima of table rows by two lists of indices: entry i adds row
+ * from[i] of the table to row to[i] of the result (or takes the maximum),
+ * unless keep[i] is false. The rows of a bag are never gathered in memory. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/places.h"
@@ -98,7 +98,8 @@ static struct lists lists_of(const struct pst_call *c)
     };
 }
 
-/* Loads entry i; false if it is skipped, or out of range (a fault). */
+/* Loads entry i; false if keep[i] is false, or if an index is out of range,
+ * which is a fault. */
 static bool load_entry(const struct pst_call *c, const struct lists *l,
                        int64_t i, int64_t *from, int64_t *to)
 {
@@ -152,7 +153,7 @@ static void add_rows_ref(const struct pst_call *c)
         pst_store_f64(out->meta->dtype, out->data, k, sum[k]);
 }
 
-/* Takes the first entry of a row unconditionally, then larger ones. */
+/* Sets a row of the result to its first entry, then takes larger elements. */
 static void max_rows_ref(const struct pst_call *c)
 {
     const struct lists l = lists_of(c);
@@ -282,8 +283,8 @@ static void clear_columns(const struct job *j, bool best)
     }
 }
 
-/* Threads share columns, so that entries are added in their order for any
- * number of threads. */
+/* Pool function: handles a share of the columns, so that entries are added in
+ * their order for any number of threads. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     struct job j = *(const struct job *)ctx;
@@ -322,7 +323,7 @@ static const struct pst_kernel add_rows_kernels[] = {
      NULL, rows_scratch, add_rows_ref, 0.0},
 };
 
-/* add_rows is its own gradient, with `from` and `to` exchanged. */
+/* The gradient of add_rows is add_rows with `from` and `to` exchanged. */
 const struct pst_op pst_op_add_rows = {
     .schema = "penstock::add_rows(Tensor table, Tensor from, Tensor to, "
               "SymInt rows, Tensor? scale=None, Tensor? keep=None) -> Tensor",
@@ -342,8 +343,8 @@ static const struct pst_kernel max_rows_kernels[] = {
      rows_scratch, max_rows_ref, 0.0},
 };
 
-/* Returns the maximum of each column and the first table row that has it; 0 and
- * -1 for rows without entries. */
+/* Returns the maximum of each column and the first table row that has it; a row
+ * without entries gets 0 and -1. */
 const struct pst_op pst_op_max_rows = {
     .schema = "penstock::max_rows(Tensor table, Tensor from, Tensor to, "
               "SymInt rows, Tensor? keep=None) -> (Tensor, Tensor)",

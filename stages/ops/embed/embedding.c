@@ -166,15 +166,15 @@ static enum pst_status infer_backward(struct pst_infer *c)
     return pst_infer_set(c, 0, g->dtype, 2, sizes);
 }
 
-/* Sets *ret to the result row of gradient i; false if it is skipped or out of
- * range. */
+/* Sets *ret to the row of the result to which gradient i is added; false if
+ * index i is padding_idx, or out of range. */
 static bool target_row(const struct pst_call *c, int64_t i, int64_t *ret)
 {
     return index_at(c, &c->in[1], i, c->args[2].i, ret) && *ret != c->args[3].i;
 }
 
-/* Threads share columns, so that each element sums its gradients in the order
- * of the indices for any number of threads. */
+/* Pool function: handles a share of the columns, so that each element sums its
+ * gradients in the order of the indices for any number of threads. */
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct pst_call *c = ctx;
@@ -211,7 +211,7 @@ static bool backward_supports(const struct pst_call *c)
     return !c->args[4].b;
 }
 
-/* Returns the scratch for the number of times each row was read
+/* Returns the scratch that counts how often each row was read
  * (scale_grad_by_freq). */
 static size_t backward_scratch(const struct pst_call *c,
                                unsigned threads PST_UNUSED)

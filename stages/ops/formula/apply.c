@@ -38,8 +38,9 @@ static struct pst_arg emit_node(struct pst_formula *f, const struct pst_op *op,
 static const struct {
     const char *op;
     const struct pst_op *tensor, *scalar;
-    const struct pst_op *flipped; /* if the number is on the left; NULL ("/"):
-                                     it multiplies the reciprocal */
+    const struct pst_op *flipped; /* for a number on the left; NULL for "/",
+                                   * which multiplies the number by the
+                                   * reciprocal */
 } infix[] = {
     {"+", &pst_op_add_Tensor, &pst_op_add_Scalar, &pst_op_add_Scalar},
     {"-", &pst_op_sub_Tensor, &pst_op_sub_Scalar, &pst_op_rsub_Scalar},
@@ -53,9 +54,8 @@ static const struct {
     {"!=", &pst_op_ne_Tensor, &pst_op_ne_Scalar, &pst_op_ne_Scalar},
 };
 
-/* Computes a sum, difference or product modulo 2^64. Arguments of a file may be
- * any int64: the range checks of the operators that take the result refuse
- * wrong ones. */
+/* Computes a sum, difference or product modulo 2^64: numbers in a model file
+ * may be any int64. The operator that takes the result checks its range. */
 static int64_t compute_wrapped(int64_t a, char op, int64_t b)
 {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;
@@ -125,7 +125,7 @@ static struct pst_arg compute_with_expr(struct pst_formula *f, const char *op,
     return pst_extent_fold(f->build, row, a, b, compute_number(f, op, a, b));
 }
 
-/* Applies op where an operand is zero because its gradient is absent. */
+/* Applies op to operands one of which is a zero, as its gradient is absent. */
 static struct pst_arg with_zero(struct pst_formula *f, const char *op,
                                 struct pst_arg a, struct pst_arg b)
 {
@@ -281,8 +281,8 @@ static const struct pst_op *find_own(const struct pst_formula *f,
     return pst_op_find(name);
 }
 
-/* Finds the operator NAME.OVERLOAD, or NAME with the overload that fits the
- * second argument; if that is not known (f->check), with any of them. The
+/* Finds the operator NAME.OVERLOAD or, for a plain NAME, the overload that fits
+ * the second argument; any overload if arguments are unknown (f->check). The
  * prefix "complex." selects that namespace, SPACE:: that of a plugin. */
 static const struct pst_op *find_op(const struct pst_formula *f,
                                     const struct pst_formula_call *c)
@@ -310,7 +310,7 @@ static const struct pst_op *find_op(const struct pst_formula *f,
     return op;
 }
 
-/* Returns the schema of a row, which may not be in the registry yet. */
+/* Returns the schema of an operator, which may not be in the registry yet. */
 static const struct pst_schema *schema_of(const struct pst_formula *f,
                                           const struct pst_op *op)
 {

@@ -89,8 +89,8 @@ static struct pst_arg sizes(struct pst_formula *f,
     return m == NULL ? pst_none() : pst_extents_of(f->build, c->args[0].value);
 }
 
-/* dims(x): all dimensions; dims(x, given): the given ones, or all if `given` is
- * None or empty. */
+/* dims(x): all dimensions of x; dims(x, given): the dimensions `given`, or all
+ * if `given` is None or empty. */
 static struct pst_arg dims(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
@@ -108,7 +108,8 @@ static struct pst_arg dims(struct pst_formula *f,
     return int_list(f, all, m->rank);
 }
 
-/* numel(x): number of elements; numel(x, dims): of these dimensions only. */
+/* numel(x): number of elements; numel(x, dims): product of the sizes of the
+ * dimensions `dims`. */
 static struct pst_arg numel(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {

@@ -389,7 +389,8 @@ void pst_formula_init(struct pst_formula *f, struct pst_build *build,
     f->schema = schema;
     f->args = args;
     f->begin = f->at = op->formula;
-    /* Formulas of the registry's own rows are ours. */
+    /* A wrong formula is an error of a plugin or, for a built-in operator, a
+     * bug of penstock. */
     f->error = op->sizes != NULL ? PST_E_PLUGIN_GRADIENT : PST_E_INTERNAL_BUG;
 }
 

@@ -8,15 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Binds grads and results, the lists of an operator with a list of results. A
- * gradient that is absent becomes zeros there, for operators that take the
- * list. v NULL: without values. */
+/* Binds the lists `grads` and `results` of an operator that returns a list. An
+ * absent gradient is a tensor of zeros in `grads`, since operators take that
+ * list. v is NULL if a formula is only checked: the lists are then empty. */
 static void name_lists(struct pst_formula *f, struct pst_vjp *v)
 {
     const unsigned n = v != NULL ? v->node->n_outs : 0;
     struct pst_value **grads = NULL;
 
-    /* Zeros are nodes: a formula that does not use the list makes none. */
+    /* Zeros are nodes, so they are only made if the formula uses `grads`. */
     if (v != NULL && strstr(f->begin, "grads") != NULL) {
         grads =
             pst_arena_calloc(&f->build->graph->arena, n + 1, sizeof(*grads));
@@ -35,7 +35,8 @@ static void name_lists(struct pst_formula *f, struct pst_vjp *v)
                            pst_values(v != NULL ? v->node->outs : NULL, n));
 }
 
-/* Binds grad, grad1, ... and result, result1, ... v NULL: without values. */
+/* Binds grad, grad1, ... and result, result1, ...; v is NULL if a formula is
+ * only checked, and they have no values. */
 static void name_results(struct pst_formula *f, unsigned n,
                          const struct pst_vjp *v)
 {

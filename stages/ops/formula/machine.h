@@ -23,12 +23,14 @@ struct pst_formula {
     const struct pst_arg *args;
     const char *begin, *at;
     bool skip; /* parse without evaluating */
-    /* With skip: names and calls must exist (pst_formula_check). */
+    /* With `skip`: reports names and calls that do not exist
+     * (pst_formula_check). */
     bool check;
-    /* Rows that are not in the registry yet. */
+    /* Operators that are not in the registry yet. */
     const struct pst_op_added *own;
     unsigned n_own;
-    enum pst_error error; /* row of the catalogue for faults in the formula */
+    enum pst_error error; /* entry of the error catalogue for errors in the
+                           * formula */
     struct pst_formula_name names[PST_FORMULA_NAMES];
     unsigned n_names;
     unsigned depth;
@@ -56,7 +58,8 @@ double pst_formula_number(const struct pst_arg *a);
 
 /* --- formula.c ---------------------------------------------------------- */
 
-/* Begins to read the formula of a row. args: the values of a call, or NULL. */
+/* Begins to read the formula of op. args: the values of a call; NULL if the
+ * formula is only checked. */
 void pst_formula_init(struct pst_formula *f, struct pst_build *build,
                       const struct pst_op *op, const struct pst_schema *schema,
                       const struct pst_arg *args);
@@ -65,14 +68,15 @@ bool pst_formula_bind(struct pst_formula *f, const char *name,
                       struct pst_arg value);
 /* Records all leading "NAME = expr;" without evaluating them. */
 void pst_formula_record_definitions(struct pst_formula *f);
-/* Reads a token; consumes nothing and returns false if it is another one. */
+/* Reads `token`; if another token follows, consumes nothing and returns
+ * false. */
 bool pst_formula_accept(struct pst_formula *f, const char *token);
-/* Reads NAME and mark ("=" or ":"), but not "=="; consumes nothing if
- * absent. */
+/* Reads NAME and `mark` ("=" or ":", but not "=="); returns false and consumes
+ * nothing if the text has something else. */
 bool pst_formula_read_key(struct pst_formula *f, const char *mark,
                           char out[32]);
 struct pst_arg pst_formula_expr(struct pst_formula *f);
-/* Fails unless the whole text is read. */
+/* Fails unless the whole text has been read. */
 void pst_formula_end(struct pst_formula *f);
 
 /* --- apply.c ------------------------------------------------------------ */
@@ -85,8 +89,8 @@ struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
                                  struct pst_arg a, struct pst_arg b);
 struct pst_arg pst_formula_apply(struct pst_formula *f,
                                  struct pst_formula_call *call);
-/* Checks that the function exists and has such arguments, without emitting
- * it. */
+/* Checks, without emitting a node, that the function exists and has the
+ * arguments of the call. */
 void pst_formula_check_call(struct pst_formula *f,
                             const struct pst_formula_call *call);
 struct pst_arg pst_formula_list(struct pst_formula *f,

@@ -17,7 +17,8 @@ static struct pst_arg emit_view(struct pst_formula *f, struct pst_value *x,
                  PST_ARGS(pst_v(x), pst_extents_arg(f->build, sizes, rank))));
 }
 
-/* Marks the dimensions that dim (int, int[], or None for all) names. */
+/* Sets ret[d] for the dimensions d that `dim` (int, int[], or None for all)
+ * lists. */
 static bool read_dims(struct pst_formula *f, const struct pst_meta *m,
                       const struct pst_arg *dim, bool ret[PST_MAX_RANK])
 {
@@ -69,7 +70,7 @@ static struct pst_arg kept(struct pst_formula *f,
                      sizes);
 }
 
-/* others(x, dim): all dimensions but dim. */
+/* others(x, dim): all dimensions of x except dim. */
 static struct pst_arg others(struct pst_formula *f,
                              const struct pst_formula_call *c)
 {
@@ -169,8 +170,8 @@ static struct pst_arg spread(struct pst_formula *f,
     return emit_view(f, c->args[0].value, &pst_op_expand, x->meta.rank, sizes);
 }
 
-/* cropped(x, like): the first elements of x in each dimension, as many as like
- * has. */
+/* cropped(x, like): x without the elements beyond like's size in each
+ * dimension. */
 static struct pst_arg cropped(struct pst_formula *f,
                               const struct pst_formula_call *c)
 {

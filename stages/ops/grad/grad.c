@@ -42,7 +42,7 @@ static const struct pst_kernel accumulate_grad_kernels[] = {
      accumulate_grad_ref, 0.0},
 };
 
-/* grad += contribution: the only operator that writes one of its inputs. */
+/* grad += contribution. No other operator writes to an input. */
 const struct pst_op pst_op_accumulate_grad = {
     .schema = "penstock::accumulate_grad(Tensor(a!) grad, "
               "Tensor contribution) -> ()",
@@ -76,8 +76,9 @@ static enum pst_status with_history_vjp(struct pst_vjp *v)
         pst_vjp_reshape_as(v, pst_vjp_grad(v, 0), &pst_vjp_in(v, 1)->meta));
 }
 
-/* A write that autograd does not see: the value is data's, the gradient flows
- * to history, the tensor before the write. */
+/* Replays a write that autograd does not see (x.data, no_grad): the result has
+ * the value of `data`; its gradient goes to `history`, the tensor before the
+ * write. */
 const struct pst_op pst_op_with_history = {
     .schema = "penstock::with_history(Tensor(a) data, Tensor history) -> "
               "Tensor(a)",

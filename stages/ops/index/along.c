@@ -9,7 +9,8 @@
 struct along {
     const struct pst_call *c;
     const struct pst_operand *index;
-    struct pst_nd nd;   /* operand 0: list, 1: index, 2: table at index 0 */
+    struct pst_nd nd;   /* operands: 0 list, 1 index, 2 table (offset for index
+                         * 0) */
     char *list, *table; /* elements of one dtype */
     enum pst_dtype dtype;
     int64_t size, stride; /* size and stride of the table along the dimension */
@@ -18,8 +19,9 @@ struct along {
     bool reads;
 };
 
-/* Moves a row that has a single index and is contiguous on both sides. False if
- * the row is not of this kind, or if its index is out of range. */
+/* Moves a row whose elements all have the same index and are contiguous in list
+ * and table. Returns false if the row is not such a row, or if its index is out
+ * of range. */
 static bool move_line(const struct along *a, const struct pst_nd *nd,
                       const int64_t *offset, int64_t n)
 {
@@ -82,8 +84,7 @@ static void move_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     }
 }
 
-/* Returns m with the sizes of index; the dimension that is indexed has stride
- * 0. */
+/* Returns m with the sizes of index and with stride 0 in dimension dim. */
 static struct pst_meta with_sizes_of(const struct pst_meta *m,
                                      const struct pst_meta *index, int dim)
 {

@@ -8,7 +8,7 @@
 bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size);
 
 /* Returns `values` broadcast to the shape of `all`: stride 0 along the
- * dimensions that it lacks or in which it has size 1. */
+ * dimensions that `values` lacks or in which its size is 1. */
 struct pst_meta pst_index_stretched(const struct pst_meta *values,
                                     const struct pst_meta *all);
 

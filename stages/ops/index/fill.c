@@ -5,8 +5,8 @@
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/index/bounds.h"
 
-/* Returns the position of the mask among the indices: it is the last one, after
- * whole dimensions. */
+/* Returns the position of the mask in the list of indices: the mask is the last
+ * entry, after None for whole dimensions. */
 static unsigned mask_at(const struct pst_arg *args)
 {
     return args[1].n - 1;

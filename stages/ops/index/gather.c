@@ -7,8 +7,8 @@
 
 /* --- gather, scatter ------------------------------------------------------ */
 
-/* Checks that index has the rank of x and, except in dimension dim, no size
- * that is larger than that of x. */
+/* Checks that index has the rank of x and, except in dimension dim, no larger
+ * sizes than x. */
 static enum pst_status check_index(struct pst_infer *c, unsigned dim,
                                    const struct pst_meta *x,
                                    const struct pst_meta *index)
@@ -253,7 +253,7 @@ static void scatter_value_run(const struct pst_call *c)
     scatter_blocks(c, PST_PLACES_WRITE, &c->out[0], &list);
 }
 
-/* Returns the scratch of 16-bit floats: sums and source in f32. */
+/* Returns the bytes of scratch for 16-bit floats: sums and source in f32. */
 static size_t scatter_add_bytes(const struct pst_call *c,
                                 unsigned threads PST_UNUSED)
 {
@@ -292,8 +292,8 @@ static enum pst_status gather_vjp(struct pst_vjp *v)
                               pst_v(pst_vjp_grad(v, 0)))));
 }
 
-/* Pads g with zeros at the end to the sizes of `to`: elements of the source
- * beyond the sizes of the index were not used. */
+/* Pads g with zeros at its end to the sizes of `to`: scatter does not read
+ * source elements beyond the sizes of the index, so their gradient is 0. */
 static struct pst_value *pad_to(struct pst_vjp *v, struct pst_value *g,
                                 const struct pst_meta *to)
 {
@@ -307,8 +307,8 @@ static struct pst_value *pad_to(struct pst_vjp *v, struct pst_value *g,
                         PST_ARGS(pst_v(g), pst_ints(pad, 2 * to->rank)));
 }
 
-/* The gradient of self is g; without `add`, it is zero at the indexed
- * elements. */
+/* The gradient of self is g, but zero at the indexed elements if scatter
+ * overwrites them (`add` false). */
 static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
 {
     const struct pst_arg *args = v->node->args;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Indexing by tensors: index and index_put. An index that is out of range is a
- * fault; nothing is read or written for it. */
+ * fault of the step; its element is neither read nor written. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/index/fill.h"
 #include "stages/ops/index/places.h"
@@ -8,17 +8,17 @@
 #include <string.h>
 
 /*
- * self[:, i, j, :]: the dimensions that have an index tensor are replaced by
- * those that the index tensors broadcast to, at the first of them if they are
- * adjacent, else in front.
+ * self[:, i, j, :]: in the result, the dimensions of the broadcast index
+ * tensors replace the indexed dimensions of self. They are at the position of
+ * the first indexed dimension if those are adjacent, else in front.
  */
 struct plan {
-    struct pst_meta places; /* shape that the index tensors broadcast to; its
-                               elements are places */
+    struct pst_meta places; /* shape to which the index tensors broadcast; each
+                             * of its elements is a "place" */
     struct pst_meta rest;   /* dimensions of self without index tensor */
     bool indexed[PST_MAX_RANK]; /* dimensions of self with index tensor */
-    unsigned at;                /* places come before dimension `at` of rest */
-    struct pst_meta all;        /* sizes of self[indices], contiguous */
+    unsigned at;         /* `places` come before dimension `at` of rest */
+    struct pst_meta all; /* sizes of self[indices], contiguous */
 };
 
 /* Returns false if the index tensors do not broadcast or the result has too
@@ -167,8 +167,8 @@ static int64_t place_offset(const struct pst_call *c, const struct plan *p,
     return offset;
 }
 
-/* Returns `rest` with the sizes and strides that it has in a tensor `all` whose
- * dimensions are ordered as in p->all. */
+/* Returns `rest` with its sizes and strides in a tensor `all` whose dimensions
+ * are those of p->all. */
 static struct pst_meta rest_in(const struct plan *p, const struct pst_meta *all)
 {
     struct pst_meta m = p->rest;
@@ -182,8 +182,8 @@ static struct pst_meta rest_in(const struct plan *p, const struct pst_meta *all)
     return m;
 }
 
-/* Returns the offset of place i in a tensor `all` whose dimensions are ordered
- * as in p->all. */
+/* Returns the offset of place i in a tensor `all` whose dimensions are those of
+ * p->all. */
 static int64_t place_in(const struct plan *p, const struct pst_meta *all,
                         int64_t i)
 {
@@ -261,8 +261,8 @@ static void index_put_ref(const struct pst_call *c)
 
 /* --- in blocks of places -------------------------------------------------- */
 
-/* Moves elements between table (dimensions of self) and list (dimensions of the
- * result: sizes of p->all, strides of `all`). */
+/* Moves elements between `table`, which has the dimensions of self, and `list`,
+ * which has the sizes of p->all and the strides of `all`. */
 static void run_blocks(const struct pst_call *c, const struct plan *p,
                        enum pst_places_mode mode, unsigned n,
                        const struct pst_operand *table,
@@ -295,7 +295,7 @@ static void run_blocks(const struct pst_call *c, const struct plan *p,
     pst_places_run(&blocks, c->pool);
 }
 
-/* True if there are few enough index tensors for blocks, and no mask. */
+/* True if the call has no mask, and few enough index tensors for blocks. */
 static bool blocks_support(const struct pst_call *c)
 {
     const struct pst_arg *list = &c->args[1];
@@ -311,8 +311,7 @@ static bool blocks_support(const struct pst_call *c)
     return n > 0 && n < PST_ND_MAX;
 }
 
-/* Returns the strides of self in the dimensions of p->all; 0 where the index
- * tensors' dimensions are. */
+/* Returns p->all with the strides of self; 0 in the dimensions of `places`. */
 static struct pst_meta rest_of(const struct plan *p)
 {
     struct pst_meta m = p->all;
@@ -391,8 +390,8 @@ static enum pst_status index_vjp(struct pst_vjp *v)
                               pst_b(true))));
 }
 
-/* Overwritten elements of self get no gradient. Every value gets the gradient
- * at its place, even if a later value overwrote it. */
+/* An overwritten element of self gets no gradient. Every value gets the
+ * gradient at its place, even if a later value overwrote it. */
 static enum pst_status index_put_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *args = v->node->args;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* masked_scatter: copies consecutive elements of a source to where a mask is
- * true; and its gradient. */
+/* masked_scatter, which copies consecutive elements of a source to the
+ * positions where a mask is true, and its gradient. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/index/bounds.h"
 #include "stages/ops/pointwise/nd.h"
@@ -61,7 +61,7 @@ static void masked_scatter_ref(const struct pst_call *c)
         pst_call_fault(c, PST_FAULT_MASK_COUNT, {.i = used}, {.i = n});
 }
 
-/* Collects the elements where the mask is true; zeros follow. */
+/* Collects the elements where the mask is true, followed by zeros. */
 static void masked_gather_ref(const struct pst_call *c)
 {
     const struct pst_operand *g = &c->in[0], *mask = &c->in[1];
@@ -83,7 +83,8 @@ struct progress {
     const struct pst_call *c;
     const char *source;
     char *out;
-    int64_t used, n; /* elements of source: used so far, and all */
+    int64_t used, n; /* source: number of elements used so far, and of all
+                      * elements */
 };
 
 /* Where the mask is true, takes the next element of the source, unless that is

@@ -5,7 +5,7 @@
 
 /* --- offsets -------------------------------------------------------------- */
 
-/* Computes in unsigned integers, because an index out of range would
+/* Computes in unsigned integers, so that an index out of range does not
  * overflow. */
 #define LOAD(name, type)                                                       \
     static bool name(const void *data, int64_t first, int64_t step, int64_t n, \
@@ -57,8 +57,8 @@ bool pst_places_load(const struct pst_call *c, const struct pst_operand *index,
 
 /* --- elements ------------------------------------------------------------- */
 
-/* Loops for the usual strides: a contiguous list, with a contiguous table or
- * one element of it. */
+/* Separate loops for the usual strides: the list is contiguous, and the table
+ * is contiguous or has stride 0. */
 #define EACH(statement)                                                        \
     do {                                                                       \
         if (apart == 1 && step == 0)                                           \
@@ -140,7 +140,8 @@ pst_places_fn pst_places_mover(enum pst_dtype dtype, enum pst_places_mode mode)
 
 /* --- windows -------------------------------------------------------------- */
 
-/* Work of a thread: its places [begin, end), and its share of their windows. */
+/* The work of a thread on places [begin, end): some rows of their windows, and
+ * some elements of each row. */
 struct job {
     const struct pst_places *p;
     pst_places_fn fn;
@@ -230,9 +231,9 @@ static void move_rows(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     }
 }
 
-/* If places are only read, each thread handles some of them. Otherwise each
- * thread handles a part of all windows, so that each element is written in the
- * order of the list. */
+/* If the table is only read, places are divided among the threads. Otherwise
+ * each thread handles a part of all windows, so that each element is written in
+ * the order of the list. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     struct job j = *(const struct job *)ctx;

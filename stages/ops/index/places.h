@@ -3,9 +3,10 @@
 #define PENSTOCK_STAGES_OPS_INDEX_PLACES_H
 /*
  * Moves elements between an indexed tensor (the table) and a tensor with the
- * selected elements in order (the list), one block of indices at a time:
- * offsets are read and checked first, so that the loops that move have no
- * branches. Thread-safe; borrows everything for the call.
+ * selected elements in order (the list), one block of indices at a time: the
+ * offsets of a block are computed and checked before its elements are moved, so
+ * that the loops that move have no branches. Thread-safe; borrows everything
+ * for the call.
  */
 #include "stages/ops/index/bounds.h"
 
@@ -17,7 +18,7 @@
 
 enum pst_places_mode {
     PST_PLACES_READ,  /* list := table */
-    PST_PLACES_WRITE, /* table := list; of several writes the last one wins */
+    PST_PLACES_WRITE, /* table := list; the last of several writes wins */
     PST_PLACES_ADD,   /* table += list, in the order of the list */
 };
 
@@ -39,8 +40,8 @@ bool pst_places_load(const struct pst_call *c, const struct pst_operand *index,
                      int64_t stride, bool wrap, const int64_t *before,
                      int64_t *at);
 
-/* Index tensors that broadcast together; each index selects a slice of the
- * table and a slice of the list. */
+/* Index tensors that broadcast together. Each of their positions (a "place")
+ * selects a slice of the table and a slice of the list (its "window"). */
 struct pst_places {
     const struct pst_call *c;
     const struct pst_operand *index[PST_ND_MAX - 1];
@@ -55,8 +56,9 @@ struct pst_places {
     enum pst_places_mode mode;
 };
 
-/* index and index_put as one loop over elements i: list[i] and the element of
- * the table at the offset of i plus the sum of index * stride. */
+/* index and index_put as one loop over elements i of one shape: list[i]
+ * corresponds to the table's element at table offset(i) + sum of index[k][i] *
+ * stride[k]. */
 #define PST_INDEX_MOST (PST_ND_MAX - 1)
 struct pst_index_loop {
     struct pst_meta list, table; /* have the same shape */
@@ -67,7 +69,7 @@ struct pst_index_loop {
     int64_t size[PST_INDEX_MOST], stride[PST_INDEX_MOST];
 };
 /* Describes a call of index or, if `put`, of index_put; false if an index is a
- * mask, or there are more than PST_INDEX_MOST. */
+ * mask, or if there are more than PST_INDEX_MOST index tensors. */
 bool pst_index_loop_of(const struct pst_call *c, bool put,
                        struct pst_index_loop *ret);
 

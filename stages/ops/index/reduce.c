@@ -22,8 +22,8 @@ static enum how read_how(const struct pst_arg *arg)
     return how;
 }
 
-/* Accumulator of one result element: y for floats, whole for integers; n:
- * number of elements so far. */
+/* Accumulator of one element of the result: y for floats, whole for integers;
+ * n: number of accumulated elements. */
 struct cell {
     double y;
     int64_t whole, n;
@@ -63,8 +63,8 @@ static void load(struct cell *cell, enum how how, const struct pst_operand *x,
         whole ? pst_load_i64(x->meta->dtype, x->data, at) : 0);
 }
 
-/* Returns the offset in `meta` of element i of the index tensor; its coordinate
- * in dim is `index` unless that is negative. */
+/* Returns the offset in `meta` of element i of the index tensor, with the
+ * coordinate in dimension dim replaced by `index` unless that is negative. */
 static int64_t offset_in(const struct pst_meta *at, int64_t i,
                          const struct pst_meta *meta, unsigned dim,
                          int64_t index)
@@ -145,7 +145,7 @@ static size_t scatter_reduce_scratch(const struct pst_call *c,
 struct fast {
     const struct pst_call *c;
     enum how how;
-    int64_t size, stride; /* the result's, along the dimension */
+    int64_t size, stride; /* of the result, along the dimension */
     double *y, *n;        /* accumulators and counts of all elements */
 };
 
@@ -178,8 +178,8 @@ static void accumulate(const struct fast *f, double *y, double *n, int64_t step,
 #undef EACH
 }
 
-/* Accumulates a row; operands of nd: source, index, and the result at index
- * 0. */
+/* Accumulates a row. Operands of nd: source, index, and result (offset for
+ * index 0). */
 static void collect_row(void *ctx, const struct pst_nd *nd,
                         const int64_t *offset, int64_t n)
 {
@@ -283,10 +283,10 @@ static const struct pst_kernel scatter_reduce_kernels[] = {
      scatter_reduce_scratch, scatter_reduce_ref, 0.0},
 };
 
-/* For prod, the gradient of an element is grad times the product of all others;
- * zeros are handled by leaving them out of the product. For amin and amax, the
- * gradient is shared equally. As in PyTorch, self is counted if it equals the
- * result, even if it is not included. */
+/* For prod, the gradient of an element is grad times the product of all other
+ * elements with its index; zeros are left out of products and counted. For amin
+ * and amax, equal elements share the gradient. As in PyTorch, self takes part
+ * in this if it equals the result, even if it is not included. */
 const struct pst_op pst_op_scatter_reduce = {
     .schema = "penstock::scatter_reduce(Tensor self, int dim, Tensor index, "
               "Tensor src, str reduce, *, bool include_self=True) -> Tensor",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Products of matrices whose number of operands or dimension depends on the
+/* Matrix products whose number of operands or of dimensions depends on the
  * arguments. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
@@ -30,8 +30,8 @@ PST_REWRITE(linalg_multi_dot,
             "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor",
             chain_rewrite);
 
-/* Powers by repeated squaring, of the inverse if n is negative; power 0 is the
- * identity. */
+/* Computes powers by repeated squaring; a negative power is one of the inverse,
+ * and power 0 is the identity. */
 static enum pst_status matrix_power_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *y = NULL;
@@ -94,7 +94,7 @@ static enum pst_status kron_rewrite(struct pst_rewrite *w)
 PST_REWRITE(kron, "aten::kron(Tensor self, Tensor other) -> Tensor",
             kron_rewrite);
 
-/* The cross product is along the first dimension of size 3. */
+/* Computes the cross product along the first dimension of size 3. */
 static enum pst_status cross_rewrite(struct pst_rewrite *w)
 {
     const struct pst_value *x = pst_rewrite_in(w, 0);

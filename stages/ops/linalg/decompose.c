@@ -41,7 +41,8 @@ static size_t eigh_scratch(const struct pst_call *c, unsigned threads)
     return pst_matrix_scratch(eigh_doubles(c), threads);
 }
 
-/* LAPACK reads columns, so the row-major lower triangle is its upper one. */
+/* LAPACK reads the row-major matrix by columns, so that the lower triangle is
+ * LAPACK's upper one. */
 static void eigh_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);
@@ -185,10 +186,10 @@ PST_COMPOSE(linalg_qr,
             "Q, Tensor R)",
             QR);
 
-/* The first columns of the product of the reflections 1 - t v v^T, where v is a
- * column below the diagonal, with 1 on the diagonal. The product is 1 - V T V^T
- * with the triangle T = (1 + D triu(V^T V, 1))^-1 D and D = diag(t), which also
- * holds for t = 0. */
+/* Returns the first columns of the product of the reflections 1 - t v v^T,
+ * where v is a column below the diagonal, with 1 on the diagonal. The product
+ * is 1 - V T V^T with the triangle T = (1 + D triu(V^T V, 1))^-1 D and D =
+ * diag(t), which also holds for t = 0. */
 PST_COMPOSE(linalg_householder_product,
             "linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
             "m = size(input, -2); k = size(tau, -1);"
@@ -231,7 +232,7 @@ static double tolerance(const struct pst_call *c, unsigned number,
                         pst_matrix_broadcast(c->in[0].meta, at, t->meta));
 }
 
-/* Read by columns, the row-major A is A^T = V S U^T. */
+/* LAPACK reads the row-major A by columns, as A^T = V S U^T. */
 static void pinv_one(const struct pst_call *c, int64_t at, double *scratch)
 {
     const int64_t m = pst_matrix_size(c->in[0].meta, 2);
@@ -299,8 +300,8 @@ static enum pst_status infer_pinv(struct pst_infer *c)
 
 PST_MATRIX_KERNEL(pinv, pinv_scratch, pinv_lapack);
 /* The gradient is that of G. Golub and V. Pereyra, 1973, in the form with the
- * smaller matmuls. If tensors of tolerances (..., 1, 1) are given, they replace
- * the numbers. */
+ * smaller matmuls. Tensors of tolerances (..., 1, 1), if given, replace the
+ * numbers. */
 const struct pst_op pst_op_pinv_of = {
     .schema = "penstock::pinv_of(Tensor A, float atol, float rtol, "
               "Tensor? atols=None, Tensor? rtols=None) -> Tensor",

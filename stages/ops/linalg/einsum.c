@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* einsum and tensordot. Operands are contracted from left to right, each pair
- * in one batched matmul; a label that neither the result nor an operand further
- * right needs is summed as soon as possible. */
+ * in one batched matmul. A label is summed as soon as neither the result nor a
+ * later operand has it. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Labels are letters; dimensions of "..." count from the last one, after
- * 128. */
+/* Labels are letters. The dimensions of "..." have labels from 128 on, counted
+ * from the last dimension. */
 #define ELLIPSIS   128
 #define MAX_LABELS 16
 
@@ -79,8 +79,8 @@ static void extract_diagonals(struct pst_rewrite *w, struct term *t)
         }
 }
 
-/* Permutes t's dimensions to the order of labels (a label that t lacks has size
- * 1), then reshapes them to (first, middle, last). */
+/* Permutes t's dimensions to the order of labels, skipping labels that t lacks
+ * (size 1), then reshapes them to size[3]. */
 static struct pst_value *as_matrix(struct pst_rewrite *w, const struct term *t,
                                    const unsigned char *labels, unsigned n,
                                    const struct pst_extent size[3])
@@ -127,8 +127,8 @@ static void expand_ones(struct pst_rewrite *w, struct term *t,
                    PST_ARGS(pst_v(t->value), pst_rw_ints(w, size, t->n)));
 }
 
-/* The labels of a and b by kind: in both and kept, only in a, only in b, in
- * both and summed (gone). */
+/* The labels of a and b: in both and kept (both), only in a (left), only in b
+ * (right), in both and summed (gone). */
 struct plan {
     unsigned char both[MAX_LABELS], left[MAX_LABELS], right[MAX_LABELS],
         gone[MAX_LABELS];
@@ -172,7 +172,8 @@ static struct pst_extent multiply_sizes(struct pst_rewrite *w,
     return size;
 }
 
-/* Contracts b into a; sums the common labels that are not needed further. */
+/* Contracts a with b into a: sums the common labels that are not in
+ * `needed`. */
 static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
                      const bool needed[256])
 {
@@ -259,7 +260,8 @@ static enum pst_status contract_all(struct pst_rewrite *w, struct term *terms,
 /* --- einsum --------------------------------------------------------------- */
 
 /* Reads the labels of an operand and raises *dots to the rank of its "...". If
- * value is NULL, reads the result, whose "..." has *dots dimensions. */
+ * t->value is NULL, reads the labels of the result, whose "..." has *dots
+ * dimensions. */
 static bool read_labels(const char **text, struct term *t, unsigned *dots)
 {
     const char *at = *text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inverse, determinant, linear systems and Cholesky decomposition of square
- * matrices by LAPACK. As in PyTorch, a matrix's info > 0 is a result of the
- * "_ex" operators and a fault of the others. */
+ * matrices by LAPACK. As in PyTorch, the "_ex" operators return LAPACK's info
+ * for each matrix; in the others info > 0 is a fault of the step. */
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"
 
@@ -13,8 +13,8 @@ static int64_t side(const struct pst_call *c)
     return pst_matrix_size(c->in[0].meta, 1);
 }
 
-/* Computes the LU decomposition, by columns, of matrix k of input 0 into a and
- * pivots; returns LAPACK's info. */
+/* Computes the LU decomposition of matrix k of input 0, read by columns, into a
+ * and pivots; returns LAPACK's info. */
 static int factor(const struct pst_call *c, int64_t k, double *a,
                   int32_t *pivots)
 {
@@ -231,8 +231,8 @@ static double determinant(int64_t n, double *a, int32_t *pivots)
 }
 
 /* A singular A = U diag(s) V^T has the cofactors det(U V) U diag(g) V^T, where
- * g_i is the product of all s except s_i. Read by columns, the row-major A is
- * its transpose, and so is the result. */
+ * g_i is the product of all s except s_i. LAPACK reads the row-major A by
+ * columns, as A^T, so the result is transposed, too. */
 static int singular_cofactors(const struct pst_call *c, int64_t k,
                               double *scratch)
 {
@@ -263,7 +263,7 @@ static int singular_cofactors(const struct pst_call *c, int64_t k,
     return info;
 }
 
-/* Computes det(A) A^-T from the given LU; by SVD if a pivot is 0. */
+/* Computes det(A) A^-T from the given LU or, if a pivot is 0, by SVD. */
 static void cofactors_one(const struct pst_call *c, int64_t k, double *scratch)
 {
     const int64_t n = side(c), nn = n * n;
@@ -324,7 +324,8 @@ PST_CPU_KERNELS(cofactors, cofactors_kernels);
 
 /* --- Cholesky ------------------------------------------------------------- */
 
-/* LAPACK reads columns, so the row-major lower triangle is its upper one. */
+/* LAPACK reads the row-major matrix by columns, so that the lower triangle is
+ * LAPACK's upper one. */
 static void cholesky_one(const struct pst_call *c, int64_t k, double *a)
 {
     const bool upper = c->args[1].b;

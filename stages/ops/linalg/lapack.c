@@ -12,7 +12,8 @@ struct batch {
     pst_matrix_fn fn;
 };
 
-/* Rounds up so that no two threads write to the same cache line. */
+/* Rounds up to whole cache lines, so that two threads never write to the same
+ * one. */
 static size_t aligned(size_t doubles)
 {
     return (doubles + 7) / 8 * 8;
@@ -160,8 +161,8 @@ int pst_lapack_cholesky(bool upper, int64_t n, double *a)
     return info;
 }
 
-/* Limits the size of a workspace that is passed to LAPACK, which counts it in
- * 32 bits. Callers check that the minimum fits. */
+/* Limits a workspace size to 32 bits, in which LAPACK counts it. Callers check
+ * that LAPACK's minimum fits. */
 static int work_of(size_t work)
 {
     return (int)PST_MIN(work, (size_t)INT32_MAX);
@@ -175,8 +176,8 @@ bool pst_lapack_svd_fits(int64_t m, int64_t n)
            4 * k * k + 7 * k <= (size_t)INT32_MAX;
 }
 
-/* Returns the workspace of dgesdd with jobz "S" or "A", without its 8 k
- * integers. */
+/* Returns the doubles of workspace of dgesdd with jobz "S" or "A"; its 8 k
+ * integers come on top. */
 static size_t svd_work(size_t k, size_t most)
 {
     return 4 * k * k + 7 * k + PST_MAX(most, 4 * k * k + 4 * k) + 64 * most;
@@ -205,7 +206,8 @@ int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
     return info;
 }
 
-/* Returns the workspace of dsyevd with vectors, without its integers. */
+/* Returns the doubles of workspace of dsyevd with vectors; its integers come on
+ * top. */
 static size_t eigh_work(size_t n)
 {
     return 1 + 6 * n + 2 * n * n;
@@ -234,7 +236,7 @@ int pst_lapack_eigh(bool upper, int64_t n, double *a, double *w,
     return info;
 }
 
-/* The block size that the QR workspace allows for. */
+/* The block size for which the QR workspace is large enough. */
 #define QR_BLOCK 64
 
 size_t pst_lapack_qr_doubles(int64_t n)

@@ -9,8 +9,8 @@
 #include <string.h>
 
 static const struct {
-    const char *part; /* part of an operator's name; the first row with such a
-                         part applies */
+    const char *part; /* part of an operator's name; the first entry whose part
+                       * occurs applies */
     enum pst_fault_code code;
 } meanings[] = {
     {"inv", PST_FAULT_SINGULAR},     {"cholesky", PST_FAULT_NOT_POSITIVE},

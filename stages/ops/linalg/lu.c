@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A = P L U by LAPACK. For A (m, n), L is (m, k) and U (k, n), with k = min(m,
- * n). LU holds U in its upper triangle and below it L, whose diagonal is 1;
- * step i exchanged row i with row pivots[i] - 1. */
+ * n). Tensor LU has U in its upper triangle and L below it; the diagonal of L
+ * is 1 and not stored. Step i of the decomposition exchanged row i with row
+ * pivots[i] - 1. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/linalg/linalg.h"

@@ -9,7 +9,8 @@
 
 /* --- kernels -------------------------------------------------------------- */
 
-/* X A = B is A^T X^T = B^T, and the row-major B is B^T by columns. */
+/* Loads B by columns. If A is on the right, X A = B is solved as A^T X^T = B^T,
+ * and the row-major B is B^T by columns. */
 static void load_right(const struct pst_operand *b, int64_t k, bool left,
                        double *to)
 {
@@ -180,7 +181,7 @@ static void cholesky_back_lapack(const struct pst_call *c)
 
 /* --- operators ------------------------------------------------------------ */
 
-/* Checks that the batch of a broadcasts to that of b, and that their sizes
+/* Checks that the batch of a broadcasts to that of b, and that the matrix sizes
  * fit. */
 static enum pst_status infer_fit(const struct pst_infer *c,
                                  const struct pst_meta *a,
@@ -201,7 +202,7 @@ static enum pst_status infer_fit(const struct pst_infer *c,
 }
 
 /* Checks that argument 0 consists of square matrices, and that argument `of`
- * fits as their right-hand sides. Returns both metas. */
+ * fits as their right-hand sides. Returns the metas of both. */
 static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
                                    const struct pst_meta **ret_a,
                                    const struct pst_meta **ret_b)
@@ -263,8 +264,9 @@ const struct pst_op pst_op_solve_info = {
 PST_CPU_KERNELS(solve_info, solve_kernels);
 
 PST_MATRIX_KERNEL(back, back_scratch, back_lapack);
-/* Solves with the LU of A, or of its transpose. Let a be the gradient for A = P
- * L U: then gU = triu(L^T q) and gL = tril(q U^T, -1) with q = P^T a. */
+/* Solves with the LU of A, or of its transpose (adjoint). If a is the gradient
+ * of A = P L U, then gU = triu(L^T q) and gL = tril(q U^T, -1) with q = P^T
+ * a. */
 const struct pst_op pst_op_lu_back = {
     .schema = "penstock::lu_back(Tensor LU, Tensor pivots, Tensor B, bool "
               "left, bool adjoint) -> Tensor",

@@ -10,7 +10,7 @@
 
 struct sizes {
     int64_t m, n, k;
-    int64_t of_u, of_v; /* columns of U and of V */
+    int64_t of_u, of_v; /* number of columns of U and of V */
 };
 
 static struct sizes sizes_of(const struct pst_meta *x, bool full)
@@ -48,7 +48,7 @@ static void set_unit(int64_t n, double *a)
         a[i * n + i] = 1.0;
 }
 
-/* Read by columns, the row-major A is A^T = V S U^T. */
+/* LAPACK reads the row-major A by columns, as A^T = V S U^T. */
 static void svd_one(const struct pst_call *c, int64_t at, double *scratch)
 {
     const struct sizes z = sizes_in(c);
@@ -142,7 +142,7 @@ PST_CPU_KERNELS(svd, svd_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-/* `full` is full_matrices, but false for square matrices: their U and V have no
+/* `full` is full_matrices, but false for square matrices, whose U and V have no
  * extra columns. */
 #define FULL "full = full_matrices ? size(A, -2) != size(A, -1) : False;"
 PST_COMPOSE(
@@ -165,7 +165,7 @@ PST_COMPOSE(linalg_cond, "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
             "is(p) ? (p == 2 ? high / low : (p == -2 ? low / high : "
             "fail('only p=2 and p=-2 are supported'))) : high / low");
 
-/* Counts singular values above `least` and above `of` times the largest. */
+/* Counts singular values that exceed `least` and `of` times the largest one. */
 #define RANK(name, least, of)                                                  \
     "x = " name "; n = size(x, -2) > size(x, -1) ? size(x, -2) : size(x, -1);" \
     "tiny = n * (dtype(x) == f64 ? 2.220446049250313e-16 : "                   \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tensorinv and tensorsolve: tensors as matrices, with the dimensions of each
- * side merged. */
+/* tensorinv and tensorsolve: treat a tensor as a matrix by merging the
+ * dimensions of each side. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -25,7 +25,7 @@ static struct pst_value *as_square(struct pst_rewrite *w, struct pst_value *x,
     return pst_rw_reshape(w, x, 2, (struct pst_extent[]){n, n});
 }
 
-/* Inverts A as a matrix whose rows are the first `ind` dimensions. */
+/* Inverts A as a matrix: its first `ind` dimensions are merged to rows. */
 static enum pst_status tensorinv_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);

@@ -52,7 +52,7 @@ PST_COMPOSE(vander,
 
 /* --- distances between rows -----------------------------------------------
  *
- * Distances are always computed from differences, whatever compute_mode says:
+ * cdist always computes distances from differences, whatever compute_mode says:
  * the expanded squares that PyTorch uses for more than 25 rows cancel where
  * rows are close. */
 

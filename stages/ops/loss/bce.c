@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-/* Returns -w (t log p + (1 - t) log(1 - p)) for operands p, t, w; logarithms
- * are at least -100, as in PyTorch. */
+/* Returns -w (t log p + (1 - t) log(1 - p)) for x = {p, t, w}; logarithms are
+ * at least -100, as in PyTorch. */
 static double bce(const double *x, double s PST_UNUSED)
 {
     const double yes = fmax(log(x[0]), -100.0);
@@ -28,8 +28,8 @@ static double softplus_of_minus(double x)
     return log1p(exp(-fabs(x))) + fmax(-x, 0.0);
 }
 
-/* Returns w ((1 - t) x + (1 + (v - 1) t) log(1 + exp(-x))) for operands x, t,
- * w, v. */
+/* Returns w ((1 - t) z + (1 + (v - 1) t) log(1 + exp(-z))) for x = {z, t, w,
+ * v}. */
 static double bce_logits(const double *x, double s PST_UNUSED)
 {
     return x[2] * ((1.0 - x[1]) * x[0] +

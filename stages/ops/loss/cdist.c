@@ -40,9 +40,9 @@ static enum pst_status infer(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, both.rank + 2, both.size);
 }
 
-/* Infers the backward operator (grad, x1, x2, p, distances, operand): the
- * result has the rows of x1 if operand is 0, else of x2, for all batches of
- * grad. */
+/* Infers the backward operator (grad, x1, x2, p, distances, operand). The
+ * result has the rows of x1 if operand is 0, else those of x2, and the batch
+ * dimensions of grad. */
 static enum pst_status backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g, *x;
@@ -62,7 +62,8 @@ static enum pst_status backward_infer(struct pst_infer *c)
 
 /* --- reference ------------------------------------------------------------ */
 
-/* Returns the batch of x that belongs to batch b of the result. */
+/* Returns the batch of x to which batch b of the result belongs; x
+ * broadcasts. */
 static int64_t batch_in(const struct pst_meta *x, const struct pst_meta *all,
                         int64_t b)
 {
@@ -90,8 +91,8 @@ static double element_at(const struct pst_operand *x, int64_t batch, int64_t i,
                         pst_meta_offset(x->meta, (batch * n + i) * m + k));
 }
 
-/* Two tensors, and the meta `all` of their distances or of the gradients of
- * these. */
+/* Two tensors; `all` is the meta of their distances, or of the gradients of the
+ * distances. */
 struct sides {
     const struct pst_operand *x, *y;
     const struct pst_meta *all;
@@ -138,7 +139,8 @@ static void distances_ref(const struct pst_call *c)
         }
 }
 
-/* Returns the sides with the operand first whose gradient is computed. */
+/* Returns the two tensors of a backward call; the first one is that whose
+ * gradient is computed. */
 static struct sides backward_sides(const struct pst_call *c)
 {
     const bool second = c->args[5].i != 0;
@@ -173,7 +175,7 @@ static void backward_ref(const struct pst_call *c)
         }
 }
 
-/* --- rows of f32 or f64 by pointer ---------------------------------------- */
+/* --- fast kernels: all operands f32, or all f64 --------------------------- */
 
 static int64_t batch_x(const void *ctx, int64_t b)
 {
@@ -251,7 +253,7 @@ static enum pst_status vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Counts a difference, a power and a sum per coordinate. */
+/* Counts a difference, a power and a sum for each coordinate of each pair. */
 static double flops(const struct pst_node *node)
 {
     const struct pst_meta *x = &node->args[0].value->meta;

@@ -48,7 +48,8 @@ enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
     int64_t size[PST_MAX_RANK];
     unsigned rank = 0;
 
-    /* Probability targets promote the dtype; class indices do not. */
+    /* Targets that are probabilities take part in type promotion; class indices
+     * do not. */
     if (pst_dtype_kind(mt->dtype) == PST_KIND_FLOAT)
         dtype = pst_dtype_promote(pst_dtype_promote(dtype, mt->dtype),
                                   mw != NULL ? mw->dtype : mt->dtype);

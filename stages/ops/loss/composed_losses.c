@@ -30,8 +30,8 @@ static struct pst_value *above_zero(struct pst_rewrite *w, struct pst_value *x)
     return pst_rw(w, &pst_op_clamp, PST_ARGS(pst_v(x), pst_i(0)));
 }
 
-/* Returns x where target is `at` (or, if `is` is false, where it is not `at`),
- * else 0. */
+/* Returns x where target is `at` (where it is not `at` if `is` is false), and 0
+ * elsewhere. */
 static struct pst_value *where_target(struct pst_rewrite *w,
                                       struct pst_value *target, bool is,
                                       int64_t at, struct pst_value *x)

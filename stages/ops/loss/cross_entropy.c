@@ -57,7 +57,8 @@ static double x_at(const struct pst_classes *p, int64_t i, int64_t k)
     return pst_load_f64(p->x->meta->dtype, p->x->data, pst_classes_at(p, i, k));
 }
 
-/* Returns t_k of position i; y is its class if targets are indices. */
+/* Returns t_k of position i. y: class of the position, if targets are
+ * indices. */
 static double coefficient(const struct pst_classes *p, int64_t i, int64_t y,
                           int64_t k)
 {
@@ -128,8 +129,8 @@ static void cross_entropy_ref(const struct pst_call *c)
         pst_store_f64(y->meta->dtype, y->data, 0, sum);
 }
 
-/* Returns the gradient of the loss at position i, divided by the mean's
- * divisor. */
+/* Returns the incoming gradient of the loss at position i, divided by
+ * `divisor`. */
 double pst_entropy_incoming(const struct pst_call *c,
                             const struct pst_classes *p, int64_t i,
                             double divisor)
@@ -185,7 +186,7 @@ static const struct pst_kernel cross_entropy_kernels[] = {
      .run = cross_entropy_ref},
 };
 
-/* in[0] is the gradient. It may not share memory with the result, because it is
+/* The gradient in[0] may not share memory with the result, because in[0] is
  * read for every position. */
 static const struct pst_kernel cross_entropy_backward_kernels[] = {
     PST_SIMD_ROWS("cross_entropy_backward_f32", pst_entropy_backward,
@@ -199,8 +200,8 @@ static const struct pst_kernel cross_entropy_backward_kernels[] = {
 
 /* --- rows --------------------------------------------------------------- */
 
-/* For probabilities: returns -log softmax(x) times the gradient of each
- * position. */
+/* Returns -log softmax(x) times the gradient of each position, for targets that
+ * are probabilities. */
 static struct pst_value *position_gradient(struct pst_vjp *v,
                                            struct pst_value *g)
 {

@@ -8,8 +8,8 @@
  * reduction, ignore, smoothing. */
 struct pst_classes pst_entropy_classes(const struct pst_call *c,
                                        unsigned first);
-/* Returns the incoming gradient at position i, divided by the mean's
- * divisor. */
+/* Returns the incoming gradient of the loss at position i, divided by `divisor`
+ * (pst_entropy_divisor). */
 double pst_entropy_incoming(const struct pst_call *c,
                             const struct pst_classes *p, int64_t i,
                             double divisor);

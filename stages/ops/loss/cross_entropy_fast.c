@@ -33,8 +33,8 @@ struct job {
     const struct pst_loss_loops *loops;
     double divisor;
     float *losses;  /* one per position */
-    float *weights; /* class weights, contiguous, for soft targets; else NULL */
-    float *rows;    /* weighted targets: a row of classes for each part */
+    float *weights; /* contiguous class weights for soft targets, or NULL */
+    float *rows;    /* a row of weighted targets for each thread */
 };
 
 /* Returns the scratch size of weights and rows, in bytes. */
@@ -57,7 +57,8 @@ static void divide_scratch(struct job *j, float *scratch)
         j->weights[k] = (float)pst_classes_weight(p, k);
 }
 
-/* Returns the target of position i; y is its class if targets are indices. */
+/* Returns the target of position i. y: class of the position, if targets are
+ * indices. */
 static struct pst_soft_target soft_target(const struct job *j, int64_t i,
                                           int64_t y)
 {
@@ -128,7 +129,8 @@ static int64_t class_at(const struct pst_classes *p, int64_t i)
     return i / p->d * p->classes * p->d + i % p->d;
 }
 
-/* Computes the losses of `cols` positions from i on, adjacent in each plane. */
+/* Computes the losses of `cols` positions from i on, which are adjacent in
+ * every plane of classes. */
 static void plane_losses(const struct job *j, int64_t i, int64_t cols)
 {
     const struct pst_classes *p = j->p;
@@ -167,16 +169,17 @@ static void plane_grads(const struct job *j, int64_t i, int64_t cols)
     for (int64_t k = 0; k < cols; k++) {
         if (classes[k] >= 0)
             dx[classes[k] * p->d + k] -= scale[k];
-        /* Sets zeros, because 0 times NaN is NaN. */
+        /* An ignored position has gradient 0 even if x is NaN, for which 0 * x
+         * is NaN. */
         for (int64_t r = 0; classes[k] < 0 && r < p->classes; r++)
             dx[r * p->d + k] = 0.0f;
     }
 }
 
-/* Returns the coefficients t_k that all classes have in the columns from
- * position i on. Sets classes[] to each column's class (-1: ignored) and more[]
- * to what is added to that class's coefficient; both are 0 for
- * probabilities. */
+/* Returns the part of the coefficients t_k that does not depend on a class
+ * index, for the columns from position i on. Sets classes[] to each column's
+ * class (-1: ignored) and more[] to the amount to add to that class's
+ * coefficient; for probabilities both are 0. */
 static struct pst_soft_columns soft_columns(const struct job *j, int64_t i,
                                             int64_t cols, int64_t *classes,
                                             float *more)
@@ -240,7 +243,8 @@ static void soft_grads(const struct job *j, int64_t i, int64_t cols)
     }
 }
 
-/* Runs a part of the positions, by rows or by pieces of planes. */
+/* Calls `each` for a part of the positions, divided into rows or into pieces of
+ * planes. */
 static void run_part(const struct job *j, unsigned part, unsigned parts,
                      void (*each)(const struct job *, int64_t, int64_t))
 {

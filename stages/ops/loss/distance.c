@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows of x that a thread handles at a time, and rows of y that they are paired
- * with; both stay in the cache. */
+/* ROWS rows of x that a thread handles at a time, and OTHERS rows of y with
+ * which they are paired; both stay in the cache. */
 #define ROWS   16
 #define OTHERS 64
 
@@ -138,7 +138,8 @@ static void compute_distances(const struct job *j, const void *a, const void *b,
     if (j->kind != PST_DISTANCE_2)
         return;
     for (int64_t k = 0; k < others; k++) {
-        /* Recomputes squares of f32 that overflowed or underflowed. */
+        /* Squares of f32 that overflowed or underflowed are summed again in
+         * f64. */
         if (!j->f64 && !(ret[k] > 1e-28 && ret[k] < 1e37))
             ret[k] = sum_powers(j, a, row(j, b, k), 2.0);
         ret[k] = sqrt(ret[k]);
@@ -216,7 +217,8 @@ size_t pst_distance_scratch(const struct pst_call *c, unsigned threads)
     return threads * (size_t)((ROWS + 1) * m) * sizeof(double);
 }
 
-/* acc += w s (|d| / r)^(p-1), where s is the sign of d; 0 at d = 0 if p < 1. */
+/* Adds w s (|d| / r)^(p-1) to acc for each coordinate's difference d, whose
+ * sign is s; adds 0 at d = 0 if p < 1. */
 static void add_powers(const struct job *j, const void *a, const void *b,
                        double w, double r, void *acc)
 {
@@ -231,15 +233,16 @@ static void add_powers(const struct job *j, const void *a, const void *b,
     }
 }
 
-/* Distances of a block of pairs, and the weights of their derivatives. */
+/* The distances r of a block of pairs, and the factors w of their
+ * derivatives. */
 struct pair_block {
     double r[ROWS][OTHERS], w[ROWS][OTHERS];
 };
 
-/* Loads the distances and weights of a block of pairs. A distance of 0 has no
- * derivative, and neither has the distance of a row to itself. The outer loop
- * is over k, because distances of pairs are stored by columns: each cache line
- * is read once. */
+/* Loads the distances of a block of pairs and the factors of their derivatives.
+ * A distance of 0 has no derivative, nor has the distance of a row to itself.
+ * The outer loop is over k, because distances are stored by columns: each cache
+ * line is read once. */
 static void load_pairs(const struct job *j, struct pair_block *t, int64_t base,
                        int64_t first, int64_t rows, int64_t k0, int64_t others)
 {
@@ -271,8 +274,8 @@ static void add_row(const struct job *j, const void *x, const void *y,
 }
 
 /* Computes the gradient of rows [first, first + rows) of x in batch b. The
- * terms of the rows of y are added in order: within a block of OTHERS rows in
- * the dtype of x, over the blocks in double. */
+ * terms of the rows of y are added in order: in the dtype of x within a block
+ * of OTHERS rows, in double over the blocks. */
 static void row_gradients(const struct job *j, int64_t b, int64_t first,
                           int64_t rows, double *sums)
 {

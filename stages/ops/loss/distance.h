@@ -23,8 +23,8 @@ enum pst_distance_kind {
 double pst_distance_add(double sum, double d, double p);
 double pst_distance_of(double sum, double p);
 /* Returns the derivative of the distance r with respect to the difference d of
- * a coordinate, rounded to the dtype like the distance; 0 where it is not
- * smooth. */
+ * a coordinate, rounded to the dtype like the distance; 0 where there is no
+ * derivative. */
 double pst_distance_slope(enum pst_dtype dtype, double d, double r, double p);
 
 /* --- rows ----------------------------------------------------------------- */
@@ -32,12 +32,14 @@ double pst_distance_slope(enum pst_dtype dtype, double d, double r, double p);
 /* Loops over a row a of n f32 ([0]) or f64 ([1]) numbers and consecutive rows
  * of b: simd/layers/distance.c. */
 struct pst_distance_loops {
-    /* Compute count, sum of |d|, sum of d^2, largest |d|. */
+    /* For each row of b: compute the count of differences that are not 0, the
+     * sum of |d|, the sum of d^2, or the largest |d|. */
     void (*measure[2][PST_DISTANCE_KINDS])(int64_t n, const void *a,
                                            int64_t rows, const void *b,
                                            double *ret);
-    /* Add to acc, for each row with r != 0, w times one of: the sign of d; d;
-     * the sign of d where |d| = r. There is no function for the count. */
+    /* For each row with r != 0: add to acc the factor w times the sign of d, d,
+     * or the sign of d where |d| = r. The count has no gradient and no
+     * function. */
     void (*add[2][PST_DISTANCE_KINDS])(int64_t n, const void *a, int64_t rows,
                                        const void *b, const double *w,
                                        const double *r, void *acc);
@@ -52,12 +54,12 @@ struct pst_distances {
     int64_t batches, n, k, m;
     double p;
     const void *x, *y;
-    /* Return the index of batch b in x, an array of (n, m) matrices, and in y,
-     * one of (k, m) matrices; NULL: it is b. */
+    /* Return the number of the matrix in x (n, m), and of that in y (k, m),
+     * that belongs to batch b; if NULL, it is b. */
     int64_t (*batch_x)(const void *ctx, int64_t b);
     int64_t (*batch_y)(const void *ctx, int64_t b);
     const void *ctx;
-    /* y is x, and only pairs i < j have a distance, stored consecutively. */
+    /* y is x; only pairs i < j have a distance, stored without gaps */
     bool half;
     /* The distance of i and j is at j n + i instead of i k + j. */
     bool swapped;

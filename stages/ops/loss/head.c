@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* Indices of arguments after `first`, which is N_GRADS if the gradients of loss
- * and z come before them. */
+/* Offsets of the arguments after index `first`: 0 or, if the gradients of loss
+ * and z come before them, N_GRADS. */
 enum {
     INPUT,
     WEIGHT,
@@ -106,7 +106,8 @@ static enum pst_status set_like(struct pst_infer *c, unsigned k, unsigned i)
                               pst_infer_in(c, i));
 }
 
-/* Sets the gradients of weight and bias; that of an absent bias is empty. */
+/* Sets the gradients of weight and bias; if there is no bias, its gradient is
+ * empty. */
 static enum pst_status set_weights(struct pst_infer *c)
 {
     const struct pst_meta *bias = pst_infer_in(c, N_GRADS + BIAS);
@@ -154,8 +155,8 @@ static enum pst_status backward_infer(struct pst_infer *c)
 
 /* --- description ---------------------------------------------------------- */
 
-/* Assigns the results: gradients of weight and bias, gradient of the input,
- * loss and z; an operator has some of these three. */
+/* Assigns the results in their order: gradients of weight and bias, gradient of
+ * the input, loss and z. An operator has one or more of these three groups. */
 static void set_results(const struct pst_call *c, struct pst_head *h)
 {
     struct pst_operand *out = c->out;
@@ -259,8 +260,8 @@ static double operand_at(const struct pst_head *h, const struct pst_operand *o,
     return round_low(h, element_at(o, i));
 }
 
-/* State of one row: the logits y, which are later replaced by the gradients of
- * x W^T + b. */
+/* State of one row. y: the logits, later replaced by the gradients of x W^T +
+ * b. */
 struct row {
     double *y;
     double max, log_sum, mask;
@@ -310,7 +311,8 @@ static double row_loss(const struct pst_head *h, const struct row *r)
     return loss;
 }
 
-/* g, gz: gradients of the row's cross entropy and of its z-loss. */
+/* Replaces the logits of a row by their gradients. g, gz: gradients of the
+ * row's cross entropy and of its z-loss. */
 static void row_gradient(const struct pst_head *h, double g, double gz,
                          struct row *r)
 {
@@ -338,7 +340,7 @@ static void store_dx(const struct pst_head *h, int64_t i, const double *dy)
     }
 }
 
-/* Computes the gradient of the weight. dy: the gradients of the logits of all
+/* Computes the gradients of weight and bias. dy: gradients of the logits of all
  * rows. */
 static void store_dweight(const struct pst_call *c, const struct pst_head *h,
                           const double *dy)
@@ -365,8 +367,8 @@ static void store_dweight(const struct pst_call *c, const struct pst_head *h,
     }
 }
 
-/* Scratch: the logits of all rows if gradients of weights are wanted, else of
- * one row. */
+/* Returns the bytes of scratch: the logits of all rows if gradients of weights
+ * are computed, else of one row. */
 static size_t head_ref_scratch(const struct pst_call *c, unsigned threads)
 {
     const struct pst_head h = pst_head_describe(c);
@@ -452,8 +454,8 @@ static double backward_flops(const struct pst_node *node)
     return flops(node, N_GRADS, 3.0);
 }
 
-/* Emits one of the other operators with the arguments of this node. g, gz: the
- * gradients of loss and z, gz or NULL. */
+/* Emits one of the other operators with the arguments of this node. g: gradient
+ * of the loss; gz: gradient of z, or NULL. */
 static struct pst_node *emit_part(struct pst_vjp *v, const struct pst_op *op,
                                   struct pst_value *g, struct pst_value *gz)
 {

@@ -3,9 +3,9 @@
  * The head of a language model in f32, chunk by chunk.
  *
  * With `low`, or if the call says so (--dtype bf16), operands of the matmuls
- * are rounded, as those of other linear layers (stages/ops/matmul/narrow.c):
- * the input and the weight once in a call, gradients of the logits once in a
- * chunk. With `low` each row of logits is rounded, too, where it is in the
+ * are rounded, like those of other linear layers (stages/ops/matmul/narrow.c):
+ * the input and the weight once per call, gradients of the logits once per
+ * chunk. With `low` each row of logits is rounded, too, while it is in the
  * cache.
  */
 #include "stages/ops/loss/head.h"
@@ -16,9 +16,9 @@
 #include "stages/ops/matmul/product.h"
 #include "stages/ops/rates/rates.h"
 
-/* A chunk's logits have at most CHUNK_BYTES, and a chunk at most CHUNK_MOST
- * rows. But it has at least CHUNK_LEAST: every chunk reads the weight twice and
- * its gradient once, which few rows would not pay for. */
+/* A chunk's logits have at most CHUNK_BYTES, and a chunk has at most CHUNK_MOST
+ * rows. But it has at least CHUNK_LEAST rows, since every chunk reads the
+ * weight twice and its gradient once. */
 #define CHUNK_BYTES (64 << 20)
 #define CHUNK_LEAST 64
 #define CHUNK_MOST  256
@@ -43,16 +43,16 @@ struct job {
     const struct pst_head *h;
     const struct loops *loops;
     double divisor;
-    float *squares; /* one term of z per row, of all chunks */
+    float *squares; /* for each row of all chunks, its term of z */
     float *logits;  /* logits of the chunk, later replaced by their gradients */
-    float *losses;  /* one per row, of all chunks */
+    float *losses;  /* for each row of all chunks, its loss */
     float *capped;  /* for each thread a row of capped logits; NULL: no cap */
     int64_t at, end; /* rows of the chunk */
 
-    /* Operands of matmuls: those of the call and `logits`, or rounded ones in
+    /* Operands of matmuls: those of the call and `logits`, or rounded copies in
      * scratch, which are f32 or bf16. */
-    enum pst_dtype low; /* to which they are rounded; f32: to none */
-    bool bf16;          /* rounded ones are bf16 in memory */
+    enum pst_dtype low; /* dtype of rounded operands; f32: none is */
+    bool bf16;          /* rounded copies are bf16 in memory, not f32 */
     const void *x, *weight;
     const float *bias; /* NULL: there is none */
     void *grad;
@@ -89,7 +89,7 @@ bool pst_head_fits_low(const struct pst_call *c)
 
 /* --- rounding ------------------------------------------------------------- */
 
-/* Rounds n numbers. to: may be `from`. */
+/* Rounds n numbers to `low`; to may be equal to `from`. */
 static void round_to(enum pst_dtype low, int64_t n, const float *from,
                      float *to)
 {
@@ -108,7 +108,7 @@ static void round_to(enum pst_dtype low, int64_t n, const float *from,
     }
 }
 
-/* n numbers that are rounded, in memory as bf16 or as f32. */
+/* n numbers to round to `low`, and to store as bf16 or f32. */
 struct rounding {
     int64_t n;
     const float *from;
@@ -159,7 +159,7 @@ static float row_loss(const struct job *j, const float *x, int64_t y)
                                        : j->loops->loss->nll(h->classes, x, y);
 }
 
-/* Returns the loss of a row, as row_loss(), and replaces its logits by their
+/* Returns the loss of a row, like row_loss(), and replaces its logits by their
  * gradients. */
 static float row_gradient(const struct job *j, float *x, int64_t y, float g)
 {
@@ -174,8 +174,9 @@ static float row_gradient(const struct job *j, float *x, int64_t y, float g)
     return loss;
 }
 
-/* Replaces the logits of a row that counts in z by their gradients. y: its
- * class, -1: ignored; by: gradient of its log sum exp. */
+/* Replaces the logits of a row that is part of z by their gradients. y: class
+ * of the row, -1 if ignored; g: gradient of its loss; by: gradient of its log
+ * sum exp. */
 static void row_gradient_z(const struct job *j, float *x, int64_t y, float g,
                            float by)
 {
@@ -191,9 +192,9 @@ static void row_gradient_z(const struct job *j, float *x, int64_t y, float g,
         x[y] -= g * t.c;
 }
 
-/* Sets the losses of a row, y: its class, whose logits are x, and replaces
- * these by their gradients if these are wanted. g, gz: gradients of a row's
- * loss and of its term of z. */
+/* Sets the loss of row i and its term of z; if gradients are requested,
+ * replaces its logits x by their gradients. y: class of the row, -1 if ignored;
+ * g, gz: gradients of a row's loss and of its term of z. */
 static void run_logits(const struct job *j, int64_t i, int64_t y, float *x,
                        float g, float gz)
 {
@@ -323,8 +324,8 @@ static struct pst_product dx_product(const struct job *j)
     return p;
 }
 
-/* The chunk's contribution to the gradient of the weight; the first chunk
- * assigns unless the call accumulates. */
+/* Describes the chunk's contribution to the gradient of the weight; the first
+ * chunk overwrites the result unless the call accumulates. */
 static struct pst_product dweight_product(const struct job *j)
 {
     const struct pst_head *h = j->h;
@@ -338,8 +339,8 @@ static struct pst_product dweight_product(const struct job *j)
     return p;
 }
 
-/* OpenBLAS is faster than oneDNN here, which packs all of the weight for few
- * rows. */
+/* Uses OpenBLAS, which is faster than oneDNN here: oneDNN packs all of the
+ * weight for few rows. */
 static void make_logits(const struct job *j)
 {
     const struct pst_product p = logits_product(j);
@@ -393,8 +394,8 @@ static void run_chunk(struct job *j)
 
 /* --- scratch -------------------------------------------------------------- */
 
-/* Reserves bytes, rounded up to 64, of the call's scratch; NULL if only the
- * size is wanted. */
+/* Reserves bytes, rounded up to 64, of the call's scratch at base; if base is
+ * NULL, only counts them. */
 static void *reserve(struct job *j, char *base, size_t bytes)
 {
     char *at = base == NULL ? NULL : base + j->scratch;
@@ -403,8 +404,8 @@ static void *reserve(struct job *j, char *base, size_t bytes)
     return at;
 }
 
-/* Returns the bytes that the library needs for any matmul of a chunk with so
- * many rows. */
+/* Returns the bytes that the library needs for any matmul of a chunk of `rows`
+ * rows. */
 static size_t library_bytes(struct job j, int64_t rows, unsigned threads)
 {
     struct pst_product p;
@@ -437,7 +438,8 @@ static void plan_rounded(struct job *j, char *base, unsigned threads)
         j->weight = reserve(j, base, (size_t)(h->classes * h->depth) * size);
     if (h->bias != NULL && h->low != PST_F32)
         j->bias = reserve(j, base, (size_t)h->classes * sizeof(float));
-    /* With `low` the logits are rounded gradients already. */
+    /* With `low`, gradients replace the logits in rounded form: no copy
+     * needed. */
     if (h->loss_grad != NULL && (j->bf16 || h->low == PST_F32))
         j->grad = reserve(j, base, (size_t)(chunk * h->classes) * size);
     if (!j->bf16)
@@ -478,7 +480,7 @@ size_t pst_head_scratch(const struct pst_call *c, unsigned threads)
     return j.scratch;
 }
 
-/* Makes the operand of matmuls from a weight that is f32 or 16-bit. */
+/* Converts a weight that is f32 or 16-bit to the operand of the matmuls. */
 static void prepare_weight(const struct job *j)
 {
     const struct pst_operand *w = j->h->weight;

@@ -31,8 +31,7 @@ enum pst_status pst_classes_check(const struct pst_infer *c, unsigned x,
  * reduced. */
 enum pst_status pst_classes_set(struct pst_infer *c, unsigned x,
                                 int64_t reduction);
-/* Returns operand i, which is also argument i; NULL if it is None, which is
- * known before data exists. */
+/* Returns operand i, which is also argument i; NULL if the argument is None. */
 static inline const struct pst_operand *pst_classes_optional(
     const struct pst_call *c, unsigned i)
 {
@@ -45,8 +44,8 @@ void pst_classes_shape(struct pst_classes *p);
 int64_t pst_classes_target(const struct pst_call *c,
                            const struct pst_classes *p, int64_t i);
 double pst_classes_weight(const struct pst_classes *p, int64_t k);
-/* Returns the divisor of the mean: the sum of the weights of targets that
- * count. */
+/* Returns the divisor of the mean: the sum of the weights of all targets that
+ * are not ignored. */
 double pst_classes_divisor(const struct pst_call *c,
                            const struct pst_classes *p);
 /* Returns the offset of class k of position i in x. */
@@ -54,7 +53,8 @@ int64_t pst_classes_at(const struct pst_classes *p, int64_t i, int64_t k);
 
 /* --- loops over contiguous f32 rows of `classes` (simd/layers/loss.c) ----- */
 
-/* t_k = a q_k + b, plus c for class y; q NULL: t_k = b; y < 0: no class. */
+/* Coefficients t_k = a q_k + b, plus c for class y. q NULL: the term a q_k is
+ * absent; y < 0: there is no class. */
 struct pst_soft_target {
     const float *q;
     float a, b, c;
@@ -63,8 +63,8 @@ struct pst_soft_target {
 
 #define PST_LOSS_COLS 64
 
-/* Targets of columns: t_k = w_k (a q_k + b); columns of q have the layout of
- * those of x; w NULL: ones. */
+/* Coefficients of columns: t_k = w_k (a q_k + b). The columns of q have the
+ * layout of those of x; w NULL: all w_k are 1. */
 struct pst_soft_columns {
     const float *q, *w;
     float a, b;

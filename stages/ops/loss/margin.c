@@ -33,8 +33,8 @@ static double x_at(const struct rows *r, int64_t i, int64_t k)
                         pst_meta_offset(r->x->meta, i * r->classes + k));
 }
 
-/* Returns integer `at` of the target. If it is neither a class nor at least
- * `lowest`, reports a fault and returns -1. */
+/* Returns integer `at` of the target. If it is not in `lowest`..classes-1,
+ * reports a fault and returns -1. */
 static int64_t class_at(const struct pst_call *c, const struct rows *r,
                         int64_t at, int64_t lowest)
 {
@@ -49,8 +49,8 @@ static int64_t class_at(const struct pst_call *c, const struct rows *r,
     return -1;
 }
 
-/* Returns the gradient of the loss of sample i, divided by the mean's
- * divisor. */
+/* Returns the incoming gradient of the loss of sample i; for a mean, divided by
+ * the number of samples. */
 static double incoming_gradient(const struct pst_call *c, const struct rows *r,
                                 int64_t i)
 {

@@ -21,8 +21,8 @@ static enum pst_status mse_infer(struct pst_infer *c)
                                         : pst_infer_set(c, 0, dtype, 0, NULL);
 }
 
-/* Infers (grad, self, target, reduction): the shape that self and target
- * broadcast to. */
+/* Infers the backward operator (grad, self, target, reduction): the result has
+ * the shape to which self and target broadcast. */
 static enum pst_status mse_backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g;

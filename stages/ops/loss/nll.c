@@ -3,9 +3,9 @@
 #include "stages/ops/loss/loss.h"
 
 /*
- * loss = -w_y x_y for log-probabilities x. The operators differ only in the
- * number of dimensions that PyTorch's kernels accept; one implementation serves
- * all.
+ * loss = -w_y x_y for log-probabilities x. PyTorch's nll_loss operators differ
+ * only in the number of dimensions that they accept, so one implementation
+ * serves all.
  */
 
 static enum pst_status nll_check(const struct pst_infer *c)
@@ -32,8 +32,8 @@ static enum pst_status nll_forward_infer(struct pst_infer *c)
                             : pst_infer_set(c, 1, c->out[0].dtype, 0, NULL);
 }
 
-/* Infers (grad, target, weight, reduction, ignore_index, size): only the shape
- * of the input is needed. */
+/* Infers the backward operator (grad, target, weight, reduction, ignore_index,
+ * size), which needs only the shape of the input. */
 static enum pst_status nll_backward_infer(struct pst_infer *c)
 {
     const struct pst_meta *g;

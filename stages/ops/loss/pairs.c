@@ -49,8 +49,8 @@ struct walk {
     double s;
 };
 
-/* Sets the operands from the arguments after the first `shift`; false if they
- * do not broadcast. */
+/* Sets the operands from the arguments from `shift` on; false if they do not
+ * broadcast. */
 static bool walk_init(struct walk *w, const struct pst_call *c,
                       const struct pst_pairs *f, unsigned shift)
 {

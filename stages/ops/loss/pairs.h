@@ -3,12 +3,13 @@
 #define PENSTOCK_STAGES_OPS_LOSS_PAIRS_H
 /*
  * Engine for elementwise losses: a function of an input, a target and weights,
- * which broadcast, followed by mean or sum. A row provides the function and its
- * derivatives; references compute everything in double.
+ * which broadcast, followed by mean or sum. An operator's struct pst_pairs has
+ * the function and its derivatives; references compute everything in double.
  *
  * The arguments are the tensors, then others, among them the reduction and
- * optionally a number. The arguments of the backward row are the gradient, then
- * the same ones, then the index of the operand whose gradient is wanted.
+ * optionally a number s. The arguments of the backward operator are the
+ * gradient, then the same arguments, then the index of the operand whose
+ * gradient it computes.
  */
 #include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/loss/loss.h"
@@ -17,12 +18,12 @@
 #define PST_PAIRS_MAX 4
 
 struct pst_pairs {
-    unsigned n;         /* tensors; an absent one counts as 1 */
+    unsigned n;         /* tensors; an absent one has the value 1 */
     unsigned n_slopes;  /* tensors with a gradient, as in PyTorch */
     unsigned n_args;    /* all arguments */
-    unsigned reduction; /* index of the reduction argument */
-    unsigned number;    /* index of the argument with number s, 0: none */
-    bool equal; /* target and input have one shape, without broadcasting */
+    unsigned reduction; /* index of the argument `reduction` */
+    unsigned number;    /* index of the argument s; 0: none */
+    bool equal; /* target and input must have one shape: no broadcasting */
     bool unit;  /* the input must be in 0..1 */
     bool odd;   /* the derivative in x[1] is minus that in x[0] */
     double (*value)(const double *x, double s);
@@ -39,11 +40,11 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
                               const struct pst_op *backward);
 
 /*
- * The fast implementation, for two contiguous f32 tensors of one shape, and
- * weights that broadcast to it. The third operand multiplies the loss; if the
- * fourth is present, it is the third operand of the loops named "_with". The
- * backward supports the first operand, and the second one if the loss depends
- * on a difference.
+ * The fast implementation, for two contiguous f32 tensors of one shape and
+ * weights that broadcast to it. The third operand multiplies the loss. If the
+ * fourth operand is present, the loops named "_with" are used, which take it as
+ * their third operand. Backward supports the first operand, and the second one
+ * if the loss depends on a difference.
  */
 struct pst_pairs_loops {
     pst_loop_fn value, slope, value_with, slope_with, mul;
@@ -114,8 +115,9 @@ void pst_pairs_backward_f32(const struct pst_call *c, const struct pst_pairs *f,
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D(F32), 0, name##_fits,        \
                   pst_pairs_scratch, 1e-6),
 
-/* Defines rows with the loops ID and ID_slope of simd/loops.def too; with() is
- * PST_PAIRS_WITH if ID_with and ID_with_slope exist. */
+/* Defines the same operators, with fast kernels by the loops ID and ID_slope of
+ * simd/loops.def. with: PST_PAIRS_WITH if the loops ID_with and ID_with_slope
+ * exist, else PST_PAIRS_WITHOUT. */
 #define PST_PAIRS_WITHOUT(id, suffix)
 #define PST_PAIRS_WITH(id, suffix)                                             \
     .value_with = pst_loop_##id##_with_##suffix,                               \

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Elements per partial sum; it is fixed, so that sums do not depend on
- * threads. */
+/* Elements of a partial sum; a constant, so that sums do not depend on the
+ * number of threads. */
 #define BLOCK 1024
 
 /* --- supported calls ------------------------------------------------------ */
@@ -16,8 +16,7 @@ static bool is_f32(const struct pst_meta *x)
     return x->dtype == PST_F32;
 }
 
-/* True if w is absent, or an f32 tensor that broadcasts to the shape without
- * enlarging it. */
+/* True if w is absent, or an f32 tensor that broadcasts to `shape`. */
 static bool weight_fits(const struct pst_meta *w, const struct pst_meta *shape)
 {
     struct pst_meta both;
@@ -52,7 +51,8 @@ size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads PST_UNUSED)
 
 /* --- weights -------------------------------------------------------------- */
 
-/* Weights of the elements: read in place (direct), one number, or gathered. */
+/* Weights of the elements, one per element (direct), a single number, or to be
+ * broadcast. */
 struct weight {
     const float *data; /* NULL: none */
     struct pst_nd nd;
@@ -91,8 +91,7 @@ static void gather_row(void *ctx, const struct pst_nd *nd,
     g->to += n;
 }
 
-/* Returns the weights of elements [i, i + m); `scratch` is a buffer for them.
- */
+/* Returns the weights of elements [i, i + m), in place or in `scratch`. */
 static const float *load_weights(const struct weight *w, int64_t i, int64_t m,
                                  float *scratch)
 {
@@ -111,7 +110,7 @@ struct job {
     const struct pst_pairs *f;
     const struct pst_fold *sum;
     pst_loop_fn loop, loop_with, mul;
-    const float *a, *b, *g; /* g: the gradient of each element, or NULL */
+    const float *a, *b, *g; /* g: gradient of each element, or NULL */
     float *y;               /* NULL: sums only */
     double *sums; /* for each block, the sum of its losses; NULL: not summed */
     float s[3];

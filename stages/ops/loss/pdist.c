@@ -60,7 +60,8 @@ static void backward_ref(const struct pst_call *c)
     const double p = c->args[2].f;
     struct pst_operand *dx = &c->out[0];
 
-    /* Sums each coordinate in double, in its order of pairs. */
+    /* Sums the terms of each coordinate in double, in the order of the
+     * pairs. */
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < m; k++) {
             double sum = 0.0;
@@ -80,7 +81,7 @@ static void backward_ref(const struct pst_call *c)
         }
 }
 
-/* --- rows of f32 or f64 by pointer ---------------------------------------- */
+/* --- fast kernels: all operands f32, or all f64 --------------------------- */
 
 static struct pst_distances describe_pairs(
     const struct pst_operand *x, double p,

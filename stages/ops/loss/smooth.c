@@ -10,7 +10,7 @@ static double sign(double d)
     return d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
 }
 
-/* Returns, for d = x - y, d^2 / 2 if |d| < delta, else delta (|d| - delta /
+/* For d = x - y: returns d^2 / 2 if |d| < delta, else delta (|d| - delta /
  * 2). */
 static double huber(const double *x, double delta)
 {

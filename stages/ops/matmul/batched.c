@@ -116,8 +116,9 @@ PST_CPU_KERNELS(baddbmm, baddbmm_kernels);
 
 /* --- matmul, mv, dot ---------------------------------------------------- */
 
-/* A vector is a row as left operand and a column as right operand; the result
- * lacks that dimension. The dimensions before the last two broadcast. */
+/* Infers the shape of the result. A vector is a row as left operand and a
+ * column as right operand, and the result lacks that dimension. The dimensions
+ * before the last two broadcast. */
 static enum pst_status matmul_shape(const struct pst_infer *c,
                                     const struct pst_meta *a,
                                     const struct pst_meta *b,
@@ -155,7 +156,7 @@ static enum pst_status matmul_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, t[0]->dtype, out.rank, out.size);
 }
 
-/* Infers mv and dot: a must have ra dimensions and b one. */
+/* Infers mv and dot: a must have ra dimensions, b must have one. */
 static enum pst_status ranked_infer(struct pst_infer *c, unsigned ra)
 {
     const struct pst_meta *a = pst_infer_in(c, 0), *b = pst_infer_in(c, 1);
@@ -177,8 +178,8 @@ static enum pst_status dot_infer(struct pst_infer *c)
     return ranked_infer(c, 1);
 }
 
-/* Writes the strides of x's batch dimensions, aligned right; 0 where it
- * broadcasts. */
+/* Writes the strides of x in the n_batch batch dimensions, which align at the
+ * right; 0 where x broadcasts. */
 static void batch_strides(const struct pst_meta *x, unsigned n_batch,
                           int64_t *ret)
 {
@@ -220,8 +221,8 @@ void pst_matmul_describe(const struct pst_call *c, struct pst_product *p)
     p->m = ra == 2 ? a->size[a->rank - 2] : 1;
     p->a.col = a->stride[a->rank - 1];
     p->a.row = ra == 2 ? a->stride[a->rank - 2] : 0;
-    /* b has 3 dimensions or more, so all dimensions of out but m and n are
-     * batch. */
+    /* b has at least 3 dimensions, so all dimensions of out but m and n belong
+     * to the batch. */
     p->n_batch = c->out[0].meta->rank - (ra == 2 ? 2 : 1);
     for (unsigned d = 0; d < p->n_batch; d++)
         p->batch[d] = c->out[0].meta->size[d];

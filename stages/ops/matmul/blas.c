@@ -19,19 +19,20 @@
 #endif
 
 #define VARIABLE "OPENBLAS_CORETYPE"
-/* Bytes of addresses that OpenBLAS takes for a thread: 128 MiB in builds for
+/* Bytes of address space that OpenBLAS maps for a thread: 128 MiB in builds for
  * several core types, and a little for its tables. */
 #define BUFFER ((size_t)129 << 20)
 
-/* The OpenBLAS constructor calls these functions; every version that chooses
- * kernels at run time exports them. The constructor reads OPENBLAS_CORETYPE
- * before any code of a program can set it (also before its .preinit_array: libc
- * drops what that puts into the environment). So we run the choice a second
- * time. A build for one core type lacks these functions. */
+/* The OpenBLAS constructor calls these functions to choose kernels; every
+ * version that chooses them at run time exports both. The constructor reads
+ * OPENBLAS_CORETYPE before a program can set it: no code of a program runs
+ * earlier, except .preinit_array, and libc drops what that puts into the
+ * environment. So we set the variable and choose a second time. A build for one
+ * core type lacks these functions. */
 PST_WEAK void gotoblas_dynamic_init(void);
 PST_WEAK void gotoblas_dynamic_quit(void);
-/* Ends OpenBLAS's own threads. OpenBLAS calls it before a fork and at exit; a
- * build without threads may lack it. */
+/* Ends OpenBLAS's own threads. OpenBLAS itself calls it before a fork and at
+ * exit; a build without threads may lack it. */
 PST_WEAK int blas_thread_shutdown_(void);
 
 /* Core names, as openblas_get_corename returns them, without AVX-512
@@ -82,16 +83,17 @@ void pst_blas_choose(void)
     const char *better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
 
     openblas_set_num_threads(1);
-    /* Idle threads of the library's constructor would spin, and yield the core
-     * again and again, for tens of milliseconds before they sleep. */
+    /* Threads that the library's constructor has started would spin and yield
+     * the core for tens of milliseconds before they sleep. */
     if (blas_thread_shutdown_ != NULL)
         (void)blas_thread_shutdown_();
     if (better == NULL || getenv(VARIABLE) != NULL ||
         gotoblas_dynamic_init == NULL || gotoblas_dynamic_quit == NULL)
         return;
     snprintf(replaced, sizeof(replaced), "%s", pst_blas_core());
-    /* The variable is set for this call only: child processes choose for
-     * themselves. A library without such kernels chooses as before. */
+    /* The variable is only set during this call, so that child processes choose
+     * for themselves. A library that lacks the better kernels keeps its
+     * choice. */
     if (setenv(VARIABLE, better, 1) != 0)
         return;
     gotoblas_dynamic_quit();
@@ -104,8 +106,8 @@ PST_CONSTRUCTOR static void choose_at_start(void)
 {
     pst_blas_choose();
 #if PST_HAVE_DNNL
-    /* oneDNN asks the processor itself, so hidden features are disabled
-     * here. */
+    /* oneDNN queries the processor itself, so features that pst_cpu_features
+     * hides are disabled here. */
     if (strstr(pst_cpu_features(), "amx_bf16") == NULL)
         (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 #endif
@@ -126,7 +128,7 @@ enum pst_status pst_blas_check_space(unsigned threads, struct pst_diag *diag)
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return PST_OK;
     space = mmap(NULL, size, PROT_NONE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
         return pst_diag_set(
             diag, PST_E_MEMORY_ARENA,
@@ -170,8 +172,8 @@ void pst_products_describe(struct pst_str *out)
 }
 #endif
 
-/* CBLAS rejects a leading dimension below the matrix's width, even for one
- * row. */
+/* CBLAS rejects a leading dimension below the matrix's width, even if there is
+ * only one row. */
 static int leading_dimension(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);

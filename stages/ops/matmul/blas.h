@@ -21,17 +21,18 @@ struct pst_str;
 void pst_blas_choose(void);
 /* Returns the core type of the current kernels: "SkylakeX". */
 const char *pst_blas_core(void);
-/* Returns a better core type than `core` for a processor with isa; NULL: none.
- * Unknown names belong to younger libraries, whose choice is kept. */
+/* Returns a core type with better kernels than `core` for a processor with isa;
+ * NULL: none. An unknown `core` belongs to a newer library, whose choice is
+ * kept. */
 const char *pst_blas_better(const char *core, enum pst_isa isa);
 /* Returns pst_blas_core(), and in *ret_better what pst_blas_better() gives for
  * this processor. */
 const char *pst_blas_tuned_for(const char **ret_better);
-/* Checks that so many threads can multiply at once. OpenBLAS takes addresses
- * for operands in the first matmul of each, and waits forever where a limit
- * (ulimit -v) does not leave them. */
+/* Checks that `threads` threads can multiply at once. In the first matmul of a
+ * thread OpenBLAS maps address space for operands; if a limit (ulimit -v) does
+ * not allow that, it waits forever. */
 enum pst_status pst_blas_check_space(unsigned threads,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends "OpenBLAS 0.3.21, SkylakeX kernels (its own choice was Prescott)". */
 void pst_blas_describe(struct pst_str *out);
 /* Appends the GEMM back ends in use: "oneDNN 2.6.3; OpenBLAS 0.3.21, SkylakeX

@@ -6,8 +6,8 @@
 #include "stages/ops/cpu/simd/simd.h"
 
 /* penstock.column_sum: (..., kept) -> (kept), the sum over all but the last
- * `keep` dimensions. It computes gradients of biases, and is an operator of its
- * own so that it can add straight into the gradient's accumulator. */
+ * `keep` dimensions. It computes gradients of biases. It is a separate operator
+ * because it can add to the gradient's accumulator without a temporary. */
 
 static enum pst_status column_sum_infer(struct pst_infer *c)
 {

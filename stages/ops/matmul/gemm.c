@@ -12,7 +12,7 @@
 
 /* Measured on one core with AVX-512, in GFLOP/s of OpenBLAS : oneDNN. 64^3 NN
  * 229 : 198, NT 118 : 160; 8x64x64 NN 200 : 102, NT 98 : 91; 256x512x512 NN 190
- * : 229. */
+ * : 229. (N: operand not transposed, T: transposed.) */
 bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
     const double small = tb && !ta ? 32.0 * 32 * 32 : 64.0 * 64 * 64;
@@ -29,8 +29,9 @@ static int leading_dimension(int64_t ld, int64_t width)
     return (int)PST_MAX(PST_MAX(ld, width), 1);
 }
 
-/* Sets the OpenMP thread count, which each thread has for itself. The symbol is
- * looked up because oneDNN may have been built with another runtime. */
+/* Sets the OpenMP thread count to 1. OpenMP has one count per thread. The
+ * symbol is looked up at run time because oneDNN may have been built with
+ * another threading runtime. */
 void pst_gemm_prepare_dnnl(void)
 {
     static _Thread_local bool done;

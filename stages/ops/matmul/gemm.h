@@ -27,11 +27,11 @@ void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
 /* Limits oneDNN to one thread; call once in every thread that uses it. */
 void pst_gemm_prepare_dnnl(void);
 /* Triggers one-time work of the libraries (oneDNN compiles its code: 40 ms), so
- * that ranks do it in parallel before the first step. Any thread; later calls
- * in a process do nothing. */
+ * that ranks do this work in parallel before the first step. Any thread; later
+ * calls in a process do nothing. */
 void pst_gemm_warm_up(void);
-/* True if the matmul is so small that OpenBLAS uses its kernels without
- * packing, which are the fastest then. */
+/* True if the matmul is so small that OpenBLAS runs its kernels without
+ * packing, which are faster for it than oneDNN and our GEMM. */
 bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 /* True if oneDNN is available and faster for one matmul of this shape. */
 bool pst_gemm_prefers_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k);

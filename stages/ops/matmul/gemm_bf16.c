@@ -12,7 +12,7 @@
 #include <dnnl.h>
 #include <string.h>
 
-/* A compiled oneDNN matmul, cached by its problem g. */
+/* A compiled oneDNN matmul, cached under its description g. */
 struct form {
     struct form *next;
     struct pst_gemm g;
@@ -54,8 +54,8 @@ static bool matrix(dnnl_memory_desc_t *ret, dnnl_data_type_t type, int64_t rows,
            dnnl_success;
 }
 
-/* Makes the attributes: the caller owns the scratch, alpha scales, and beta 1
- * accumulates into c. */
+/* Returns attributes for oneDNN: the caller provides the scratch; alpha scales
+ * the result; beta 1 adds the result to c. */
 static dnnl_primitive_attr_t make_attributes(const struct pst_gemm *g)
 {
     const float alpha = (float)g->alpha;
@@ -166,15 +166,16 @@ size_t pst_gemm_bf16_scratch(const struct pst_gemm *g)
     return f == NULL ? 0 : f->scratch_size;
 }
 
-/* Handles of the thread's last matmul: the matmuls of a batch are equal, and
- * making handles anew takes as long as a small matmul. */
+/* oneDNN objects of the thread's last matmul. They are kept because the matmuls
+ * of a batch have the same description, and creating the objects takes as long
+ * as a small matmul. */
 static _Thread_local struct handles {
     const struct form *form;
     dnnl_memory_t memory[4]; /* a, b, c, scratch */
     dnnl_stream_t stream;
 } handles;
 
-/* Releases the handles when the thread ends. */
+/* Releases the objects when the thread ends. */
 static void free_handles(void *ctx)
 {
     struct handles *h = ctx;
@@ -194,7 +195,7 @@ static void make_key(void)
     (void)pthread_key_create(&handles_key, free_handles);
 }
 
-/* Returns the thread's handles for f; NULL if memory runs out. */
+/* Returns the thread's objects for f; NULL if memory runs out. */
 static struct handles *handles_of(const struct form *f)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

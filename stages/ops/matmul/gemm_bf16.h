@@ -17,7 +17,8 @@
 bool pst_gemm_has_bf16(void);
 /* Returns the bytes of scratch (aligned to 64). */
 size_t pst_gemm_bf16_scratch(const struct pst_gemm *g);
-/* Computes the GEMM; beta is 0 or 1. False: the library is out of memory. */
+/* Computes the GEMM; beta is 0 or 1. Returns false if the library runs out of
+ * memory. */
 bool pst_gemm_bf16(const struct pst_gemm *g, const uint16_t *a,
                    const uint16_t *b, float *c, void *scratch);
 

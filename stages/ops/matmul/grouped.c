@@ -89,8 +89,8 @@ static struct pst_value *emit_outer(struct pst_vjp *v, struct pst_value *a,
     return emit_grouped(v, &pst_op_grouped_outer, a, b);
 }
 
-/* dx = g w^T; dw = x^T g in the memory order of w, so that a parameter that is
- * read transposed gets its gradient without a copy. */
+/* dx = g w^T; dw = x^T g, computed in the memory order of w, so that a
+ * parameter that is read transposed gets its gradient without a copy. */
 static enum pst_status product_vjp(struct pst_vjp *v)
 {
     struct pst_value *g = pst_vjp_grad(v, 0), *x = pst_vjp_in(v, 0);
@@ -126,7 +126,7 @@ static enum pst_status outer_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Describes all R rows as one group with the first group's matrix. */
+/* Describes one matmul of all R rows with the matrix of the first group. */
 static void describe(const struct pst_call *c, struct pst_product *p)
 {
     const struct pst_meta *a = c->in[0].meta, *b = c->in[1].meta;
@@ -167,8 +167,8 @@ static void multiply_ref(const struct pst_product *p, struct pst_pool *pool)
     pst_product_ref(p);
 }
 
-/* Reads the end of group g; faults and returns false if it is outside [begin,
- * rows]. */
+/* Reads the end of group g. If it is outside of [begin, rows], reports a fault
+ * and returns false. */
 static bool group_end(const struct pst_call *c, int64_t g, int64_t begin,
                       int64_t rows, int64_t *ret)
 {

@@ -83,7 +83,8 @@ const struct pst_op pst_op_linear = {
 };
 PST_CPU_KERNELS(linear, linear_kernels);
 
-/* aten.linear with a weight of shape (k): the result has no last dimension. */
+/* aten.linear with a weight of shape (k): the result lacks the last
+ * dimension. */
 PST_REWRITE_FORMULA(
     linear_vector,
     "penstock::linear_vector(Tensor input, Tensor weight, Tensor? bias=None) "

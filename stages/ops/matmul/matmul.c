@@ -42,8 +42,8 @@ enum pst_status pst_matmul_set_added(struct pst_infer *c, unsigned added,
     return PST_OK;
 }
 
-/* Returns x's stride along dimension d of out; dimensions align at the
- * right. */
+/* Returns the stride of x along dimension d of out; the last dimensions of x
+ * and out are aligned. */
 static int64_t stride_in(const struct pst_meta *x, const struct pst_meta *out,
                          unsigned d)
 {
@@ -134,8 +134,8 @@ double pst_addmm_flops(const struct pst_node *node)
     return pst_matmul_flops(node, 1);
 }
 
-/* da = alpha g b^T, db = alpha a^T g, for the matrices at arguments first
- * on. */
+/* Sets da = alpha g b^T and db = alpha a^T g for the matrices a and b, which
+ * are arguments `first` and first + 1. */
 enum pst_status pst_matmul_vjp(struct pst_vjp *v, unsigned first, double alpha)
 {
     struct pst_value *g = pst_vjp_grad(v, 0);

@@ -9,17 +9,16 @@
 
 #define BLOCK 256 /* elements converted at a time */
 
-/* A 16-bit matmul, computed in bf16 or f32: operands that do not have that
- * dtype are converted into scratch, one dense matrix after the other, in
- * storage order. A result that is not f32 is summed in scratch and rounded at
- * the end. */
+/* A 16-bit matmul, computed in bf16 or f32. Operands of another dtype are
+ * converted into scratch: one dense matrix after the other, each in its storage
+ * order. A result that is not f32 is summed in scratch and rounded at the
+ * end. */
 struct matmul16 {
     const struct pst_product *p;
     struct pst_product q; /* the matmul of the converted operands */
     bool bf16;            /* operands are bf16, otherwise f32 */
     struct pack {
-        const struct pst_product_operand *from; /* NULL: used in place, without
-                                                 * conversion */
+        const struct pst_product_operand *from; /* NULL: used in place */
         int64_t rows, cols; /* storage order: cols elements are contiguous */
         int64_t ld, n;      /* n: number of matrices */
         void *to;
@@ -139,7 +138,7 @@ static void pack_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* sum += by * x, for a row of n numbers of the matmul's dtype. */
+/* Adds by * x to sum, for a row of n numbers of the matmul's dtype. */
 static void add_row(const struct pst_product *p, double by, const void *x,
                     int64_t at, int64_t step, float *sum)
 {
@@ -158,7 +157,8 @@ static void add_row(const struct pst_product *p, double by, const void *x,
     }
 }
 
-/* out = round(sum + beta c), plus the old out if the matmul accumulates. */
+/* Computes out = round(sum + beta c); adds the old out if the matmul
+ * accumulates. */
 static void store_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct matmul16 *w = ctx;

@@ -116,11 +116,11 @@ void pst_gemm_windows(const struct pst_gemm *g, const float *a,
     CALL(pst_simd_gemm_windows, g, a, b, c, scratch);
 }
 
-/* Measured on one core of Sapphire Rapids, in GFLOP/s of OpenBLAS : ours, for
- * NN, NT, TN with AVX-512. 4x512x2048 19 : 54, 20 : 61, 18 : 54; 32x1024x1024
- * 78 : 131, 83 : 110, 83 : 135; 128^3 126 : 165, 121 : 159, 132 : 159. With
- * AVX2, packing in OpenBLAS costs less than the matmul except for a few rows or
- * columns. */
+/* Measured on one core of Sapphire Rapids, in GFLOP/s of OpenBLAS :
+ * pst_gemm_packed, for NN, NT, TN (T: transposed operand) with AVX-512.
+ * 4x512x2048 19 : 54, 20 : 61, 18 : 54; 32x1024x1024 78 : 131, 83 : 110, 83 :
+ * 135; 128^3 126 : 165, 121 : 159, 132 : 159. With AVX2, OpenBLAS spends less
+ * time on packing than on the matmul unless there are few rows or columns. */
 bool pst_packed_preferred(enum pst_isa isa, bool ta, bool tb, int64_t m,
                           int64_t n, int64_t k)
 {

@@ -5,11 +5,11 @@
  * Our own f32 GEMM. If one side is short, OpenBLAS reaches half of the
  * processor's rate, because packing costs as much as the GEMM. Here panels of B
  * stay in the L1 cache and rows of A in the L2 cache; for small k, rows of A
- * stay and panels are streamed, so that C is written line by line. Data used
- * once is not packed. Used in builds without oneDNN.
+ * stay and panels are streamed, so that C is written line by line. Data that is
+ * used only once is not packed. Used in builds without oneDNN.
  *
- * Bits depend on the shape and the instruction set. Threads: any, each with its
- * own scratch.
+ * The bits of a result depend on the shape and the instruction set. Any thread
+ * may call it, each with its own scratch.
  */
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/gemm.h"
@@ -20,28 +20,29 @@
 /* Stride between rows of a block, chosen so that rows do not compete for a
  * cache set. */
 #define PST_PACKED_LINE (PST_PACKED_KC + 16)
-/* Floats of the widest panel of any instruction set, and of the panels of B
- * kept in the L2 cache. */
+/* PST_PACKED_NR: floats in a row of the widest panel of any instruction set;
+ * PST_PACKED_B: floats of the panels of B that are kept in the L2 cache. */
 #define PST_PACKED_NR 64
 #define PST_PACKED_B  (1 << 17)
-/* Scratch for a block of A, a transposed panel, and panels of B; after each of
- * them whole vectors may be written. */
+/* Scratch for a block of A, a transposed panel, and panels of B. Kernels may
+ * write whole vectors beyond the end of each. */
 #define PST_PACKED_SCRATCH                                                     \
     (PST_PACKED_LINE * (PST_PACKED_MC + PST_PACKED_NR) + PST_PACKED_B + 64)
 
 /*
  * An implicit matrix: element (p, j), of tap p at position j, is copy[taps[p] +
- * offset of j]. Positions go along lines of count[2], count[1] lines per slab,
- * count[0] slabs per image; image, slab and line have the strides step[0],
- * step[1], step[2] in floats.
+ * offset(j)]. Positions are counted along lines of count[2] positions, count[1]
+ * lines per slab and count[0] slabs per image; step[0], step[1] and step[2] are
+ * the strides of image, slab and line in floats.
  */
 struct pst_windows {
     const float *copy, *end; /* no element at or after end is read */
     const int64_t *taps;
-    int64_t first; /* position of GEMM's column 0 (transposed: of k = 0) */
+    int64_t first; /* position of column 0 of B, or of its row 0 if B is
+                    * transposed */
     int64_t count[3], step[3];
-    /* If not NULL: element of A at row i and tap p is a[weights[p] + i *
-     * apart]. */
+    /* If not NULL: A's element at row i and tap p is a[weights[p] + i *
+     * row_stride]. */
     const int64_t *weights;
     int64_t row_stride;
 };
@@ -68,7 +69,7 @@ PST_WINDOWS_DECL(any);
 PST_WINDOWS_DECL(avx2);
 PST_WINDOWS_DECL(avx512);
 
-/* GEMM of few rows of A and transposed B: sums along k without packing
+/* GEMM with few rows of A and with B transposed: sums along k without packing
  * (simd/dots.c). */
 #define PST_DOTS_DECL(suffix)                                                  \
     bool pst_simd_dots_preferred_##suffix(const struct pst_gemm *g);           \
@@ -78,8 +79,8 @@ PST_DOTS_DECL(any);
 PST_DOTS_DECL(avx2);
 PST_DOTS_DECL(avx512);
 
-/* Computes what pst_gemm_f32 computes, except for the order of sums.
- * Matrix-vector products use OpenBLAS, which has functions for them. */
+/* Computes the same as pst_gemm_f32, with sums in another order. Uses OpenBLAS
+ * for matrix-vector products. */
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c);
 /* GEMM whose B (k, n) is windows: k taps at n positions, or, transposed, k

@@ -38,7 +38,8 @@ int64_t pst_product_offset(const struct pst_product *p,
     return offset;
 }
 
-/* True if dimensions [from, to) of x can be merged into one of *size, *step. */
+/* True if dimensions [from, to) of x can be merged into a single one; sets its
+ * size and its stride *step. */
 static bool can_merge(const struct pst_meta *x, unsigned from, unsigned to,
                       int64_t *size, int64_t *step)
 {
@@ -150,7 +151,7 @@ void pst_product_ref(const struct pst_product *p)
                 double y =
                     p->alpha * dot(p, a + r * p->a.row, b + s * p->b.col);
 
-                /* beta 0 ignores c even where it is NaN. */
+                /* If beta is 0, c is not read, so a NaN in it has no effect. */
                 if (p->c.data != NULL && p->beta != 0.0)
                     y +=
                         p->beta * pst_load_f64(p->dtype, p->c.data,
@@ -195,8 +196,8 @@ bool pst_product_fits_blas(const struct pst_product *p)
             pst_product_operand_layout(&p->b, p->k, p->n, &trans, &ld));
 }
 
-/* False for matmuls that are too small, or whose left operand is not row-major.
- */
+/* Returns false for small matmuls, and if the left operand is not
+ * row-major. */
 bool pst_product_prefers_tiles(const struct pst_product *p)
 {
     bool trans;
@@ -239,7 +240,7 @@ struct block {
     int64_t batch, row[2], col[2];
 };
 
-/* out = beta * c, or out += beta * c if the matmul accumulates. */
+/* Computes out = beta * c, or out += beta * c if the matmul accumulates. */
 static void add_c_f32(const struct pst_product *p, const struct block *k)
 {
     const float beta = (float)p->beta;
@@ -303,7 +304,7 @@ struct job {
     const struct pst_product *p;
     int64_t batches;
     enum pst_product_lib lib;
-    char *scratch; /* scratch of part 0; each part has `each` bytes */
+    char *scratch; /* scratch of the parts, `each` bytes apart */
     size_t each;
     const uint16_t *tiles; /* b, packed as AMX tiles */
     volatile bool failed;
@@ -353,8 +354,8 @@ static void run_block(struct job *job, unsigned part, const struct block *k)
 }
 
 /* Sets the share of a part: whole matmuls [*first, *last) of the batch if there
- * are enough of them, else in each matmul a block *k of its rows or columns,
- * whichever are more. */
+ * are enough of them; else a block *k of the rows or the columns, whichever are
+ * more, of each matmul. */
 static void part_of(const struct pst_product *p, int64_t batches, unsigned part,
                     unsigned parts, struct block *k, int64_t *first,
                     int64_t *last)
@@ -453,7 +454,8 @@ static size_t bf16_each(const struct pst_product *p, unsigned threads)
         g = gemm_of(p, &k, &a, &b, &o);
         if (g.m <= 0 || g.n <= 0 || g.k <= 0)
             continue;
-        /* Accumulation is known only at run time, so both cases are sized. */
+        /* Accumulation is only known at run time, so both cases are
+         * considered. */
         for (g.beta = 0.0; g.beta <= 1.0; g.beta += 1.0) {
             size = pst_gemm_bf16_scratch(&g);
             most = PST_MAX(most, size);

@@ -16,10 +16,10 @@ struct pst_product_operand {
 };
 
 struct pst_product {
-    enum pst_dtype dtype; /* dtype of c and out */
-    enum pst_dtype
-        operand_dtype; /* dtype of a and b: theirs, or bf16 for f32 */
-    unsigned n_batch;  /* batch dimensions */
+    enum pst_dtype dtype;         /* dtype of c and out */
+    enum pst_dtype operand_dtype; /* dtype of a and b, or bf16 to which f32
+                                   * operands are rounded */
+    unsigned n_batch;             /* batch dimensions */
     int64_t batch[PST_MAX_RANK];
     int64_t m, n, k;
     struct pst_product_operand a, b, c;
@@ -38,7 +38,8 @@ struct pst_product {
 typedef void (*pst_product_fn)(const struct pst_call *c,
                                struct pst_product *ret);
 
-/* Descriptions by operator; that of matmul also serves mv and dot. */
+/* Descriptions for each operator; pst_matmul_describe also serves mv and
+ * dot. */
 void pst_linear_describe(const struct pst_call *c, struct pst_product *p);
 void pst_mm_describe(const struct pst_call *c, struct pst_product *p);
 void pst_addmm_describe(const struct pst_call *c, struct pst_product *p);
@@ -56,22 +57,22 @@ bool pst_product_operand_layout(const struct pst_product_operand *f,
                                 int64_t rows, int64_t cols, bool *trans,
                                 int64_t *ld);
 
-/* True if a and b have the result's dtype. */
+/* True if a and b have the dtype of the result. */
 bool pst_product_is_plain(const struct pst_product *p);
-/* Sets p->b to matrix b: k x n or, in a _T layout, n x k; or packed as tiles.
- */
+/* Sets p->b to the matrix b: k x n, or n x k in a layout with suffix _T; b may
+ * also be packed as tiles. */
 void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
                         enum pst_form form, int64_t n);
 /* True if a and b are row- or column-major matrices that a BLAS can read in
  * place. */
 bool pst_product_fits_blas(const struct pst_product *p);
-/* True if oneDNN is the faster library (a function of shapes only). */
+/* True if oneDNN is faster than OpenBLAS; depends on shapes only. */
 bool pst_product_prefers_dnnl(const struct pst_product *p);
-/* True if our GEMM (packed.h) is faster than OpenBLAS (by shapes and
- * instruction set only). */
+/* True if our GEMM (packed.h) is faster than OpenBLAS; depends on shapes and
+ * the instruction set only. */
 bool pst_product_prefers_packed(const struct pst_product *p);
 
-/* True if tiles.h is the fastest for bf16 operands (by shapes only). */
+/* True if tiles.h is the fastest for bf16 operands; depends on shapes only. */
 bool pst_product_prefers_tiles(const struct pst_product *p);
 
 enum pst_product_lib {
@@ -82,27 +83,28 @@ enum pst_product_lib {
     PST_PRODUCT_TILES
 };
 
-/* Reference: sums in double and rounds once; integers wrap around. Accepts any
- * strides. */
+/* Reference: sums in double and rounds once; for integers, wraps around.
+ * Accepts any strides. */
 void pst_product_ref(const struct pst_product *p);
 /* Run the matmul in f32 or f64, each by one library. Rows, columns or batches
  * are divided among the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_packed(const struct pst_product *p, struct pst_pool *pool);
-/* Uses the fastest of the three for f32, OpenBLAS for f64. */
+/* Uses the fastest of these three libraries for f32, and OpenBLAS for f64. */
 void pst_product_best(const struct pst_product *p, struct pst_pool *pool);
-/* Runs a matmul of bf16 operands, with f32 for c and out, if pst_rates_use_bf16
- * is true. Scratch is 64-byte aligned; false: the library is out of memory. */
+/* Runs a matmul of bf16 operands with f32 c and out; requires
+ * pst_rates_use_bf16. The scratch must be 64-byte aligned. Returns false if the
+ * library runs out of memory. */
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
                       void *scratch);
 
 /*
- * 16-bit matmuls (narrow.c): f32 operands that are rounded to bf16 (if the call
- * says so), or bf16 or f16 operands; accumulated in f32, the result rounded
- * once. If pst_rates_use_bf16 is false, f32 matmuls of the rounded operands are
- * used.
+ * 16-bit matmuls (narrow.c): bf16 or f16 operands, or f32 operands that are
+ * rounded to bf16 (if call->bf16 allows it). Sums are in f32, and the result is
+ * rounded once. If pst_rates_use_bf16 is false, the rounded operands are
+ * multiplied as f32.
  */
 bool pst_product_is_16bit(const struct pst_call *c,
                           const struct pst_product *p);
@@ -110,9 +112,10 @@ size_t pst_product_16bit_scratch(const struct pst_product *p, unsigned threads);
 void pst_product_16bit(const struct pst_call *c, const struct pst_product *p);
 
 /*
- * Matmuls with converted operands (narrow.c): operands were rounded to bf16
+ * Matmuls of prepared operands (narrow.c): operands were rounded to bf16
  * before, once for all matmuls that read them; the result is that of the 16-bit
- * matmul. In PST_FORM_ROUNDED they are f32, and the plain matmuls read them.
+ * matmul. Operands in layout PST_FORM_ROUNDED are f32, and the plain matmuls
+ * read them.
  */
 enum pst_form pst_product_form(const struct pst_call *c,
                                const struct pst_product *p, bool is_b);
@@ -122,15 +125,15 @@ size_t pst_product_prepared_scratch(const struct pst_product *p,
 void pst_product_prepared(const struct pst_call *c,
                           const struct pst_product *p);
 
-/* Describes (..., m, k) x (k, n) with the leading dimensions of x merged into m
- * as far as its strides allow, the others as batch dimensions. The caller sets
- * b and c, whose batch strides are 0. */
+/* Describes (..., m, k) x (k, n): merges the leading dimensions of x into m as
+ * far as its strides allow; the others are batch dimensions. The caller sets b
+ * and c, whose batch strides are 0. */
 void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
 
 /*
  * Defines the kernel table NAME_kernels and its functions from a description,
- * whose operands are inputs `first` and the next. For rows named _copy the
- * caller makes operands contiguous that a BLAS cannot read.
+ * whose operands are inputs `first` and the next. Kernels named _copy get
+ * operands that a BLAS cannot read as contiguous copies.
  */
 #define PST_PRODUCT_RUN(id, describe, what, call)                              \
     static void id##_##what(const struct pst_call *c)                          \

@@ -4,8 +4,9 @@
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
 
-/* penstock.round_bf16: rounds elements to bf16, half to even, and keeps them
- * f32. The compiler inserts it for matmuls that want PST_FORM_ROUNDED. */
+/* penstock.round_bf16: rounds elements to bf16, half to even, and stores them
+ * as f32. The compiler inserts it before matmuls that prefer
+ * PST_FORM_ROUNDED. */
 
 static enum pst_status round_infer(struct pst_infer *c)
 {

@@ -18,7 +18,7 @@ bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n)
 {
     struct pst_meta tiles;
 
-    /* This runs at every matmul, and most operands are plain: test those
+    /* Most operands are not tiles, and every matmul asks: the cheap tests are
      * first. */
     if (meta->dtype != PST_BF16 || meta->rank != 5 || k % PST_TILE_K != 0)
         return false;
@@ -55,7 +55,8 @@ bool pst_tiles_has(void)
 
 /* --- layout --------------------------------------------------------------- */
 
-/* Interleaves pairs of rows of b for the up to 16 columns in mask. */
+/* Interleaves pairs of rows of b, for those of 16 columns that are in
+ * `mask`. */
 PST_TARGET("avx512f,avx512bw,avx512vl")
 static void pack_plain(const uint16_t *b, int64_t ld, __mmask16 mask,
                        uint16_t *tile)
@@ -71,7 +72,8 @@ static void pack_plain(const uint16_t *b, int64_t ld, __mmask16 mask,
     }
 }
 
-/* b is transposed, so a pair is contiguous: gathers the pairs of 16 columns. */
+/* Gathers the pairs of 16 columns of a transposed b, where a pair is
+ * contiguous. */
 PST_TARGET("avx512f")
 static void pack_trans(const uint16_t *b, int64_t ld, __mmask16 mask,
                        uint16_t *tile)
@@ -111,15 +113,15 @@ void pst_tiles_pack(int64_t k, int64_t n, const uint16_t *b, bool trans,
 /* --- matmul --------------------------------------------------------------- */
 
 /* 2 x 2 tiles of c stay in registers while STEP terms are summed, and two
- * columns of tiles of b stay in the L1 cache for PASS rows. Those rows of c are
- * read again for the next STEP: with more rows, (almost) a power of 2 apart,
- * the L2 cache evicts some (n of 3072: a third more time). ROWS x DEPTH of a
- * stay in L2 for all columns of b. The sizes are the fastest measured for n and
- * k of 768, 2304 and 3072. */
+ * columns of tiles of b stay in the L1 cache for PASS rows. Each STEP reads
+ * those PASS rows of c again; if there were more of them, almost a power of 2
+ * apart, the L2 cache would evict some (for n = 3072 a third more time). ROWS x
+ * DEPTH of a stay in L2 for all columns of b. The sizes are the fastest
+ * measured for n and k of 768, 2304 and 3072. */
 enum { ROWS = 512, PASS = 256, DEPTH = 768, STEP = 384 };
 
-/* Operand of ldtilecfg: bytes per row, and rows, of each tile register. 0 to 3
- * hold c, 4 and 5 hold a, 6 and 7 hold b. */
+/* Operand of ldtilecfg: the bytes per row and the rows of each tile register.
+ * Registers 0 to 3 hold c, 4 and 5 hold a, 6 and 7 hold b. */
 struct shape {
     uint8_t palette, start, reserved[14];
     uint16_t bytes[16];
@@ -150,8 +152,8 @@ struct block {
     bool add;
 };
 
-/* Computes a block of 2 x 2 tiles. A tile that is passed twice yields the same
- * sum twice. */
+/* Computes a block of 2 x 2 tiles. If a tile is passed twice, the same sum is
+ * stored twice. */
 PST_TARGET("amx-tile,amx-bf16")
 PST_OPTIMIZED static void run_block(const struct block *b)
 {
@@ -190,8 +192,9 @@ struct range {
     int64_t m[2], n[2], k[2];
 };
 
-/* Multiplies the rows of a pass by up to 2 columns of tiles. A block's second
- * row tiles end at its last row, so they may overlap the first ones. */
+/* Multiplies the rows of a pass by up to 2 columns of tiles. The second row of
+ * tiles of a block ends at the block's last row, so it may overlap the
+ * first. */
 static void run_rows(const struct pst_tiles_product *p, const struct range *x)
 {
     const int64_t cols = x->n[1] - x->n[0];
@@ -242,7 +245,8 @@ PST_TARGET("amx-tile") static void release_tiles(void)
 
 void pst_tiles_run(const struct pst_tiles_product *p)
 {
-    /* The tile load intrinsics do not declare their reads of memory. */
+    /* Keeps earlier stores before the tile loads, whose intrinsics do not
+     * declare that they read memory. */
     __asm__ volatile("" : : : "memory");
     for (int64_t i = 0; i < p->m; i += ROWS)
         for (int64_t d = 0; d < p->k; d += DEPTH)

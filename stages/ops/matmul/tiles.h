@@ -13,8 +13,8 @@
 #include "stages/graph/tensor.h"
 
 enum {
-    PST_TILE_K = 32, /* rows of the operand in a tile */
-    PST_TILE_N = 16, /* columns of the operand in a tile */
+    PST_TILE_K = 32, /* rows of the packed operand in a tile */
+    PST_TILE_N = 16, /* columns of the packed operand in a tile */
     PST_TILE_SIZE = PST_TILE_K * PST_TILE_N,
 };
 
@@ -28,7 +28,7 @@ static inline int64_t pst_tiles_numel(int64_t k, int64_t n)
 }
 /* Returns the meta of a packed k x n operand. */
 struct pst_meta pst_tiles_meta(int64_t k, int64_t n);
-/* True if meta is that of packed k x n weights. */
+/* True if meta is the meta of a packed k x n operand. */
 bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n);
 
 /* Packs tile columns [first, last) of b: bf16, k x n, row-major or, if trans,
@@ -36,15 +36,15 @@ bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n);
 void pst_tiles_pack(int64_t k, int64_t n, const uint16_t *b, bool trans,
                     int64_t ld, int64_t first, int64_t last, uint16_t *tiles);
 
-/* c (m x n, stored rows ldc apart) = or += a (m x k, rows lda apart) b. */
+/* Computes c = a b, or c += a b if `add`: c is m x n with rows ldc apart, a is
+ * m x k with rows lda apart. */
 struct pst_tiles_product {
     int64_t m, n, k, lda, ldc;
-    const uint16_t *a,
-        *b; /* b: its tiles, from the beginning of a column of tiles */
+    const uint16_t *a, *b; /* tiles of b, from the start of a column of tiles */
     float *c;
     bool add;
 };
-/* Computes c; every element is summed in the order of k, for all sizes. */
+/* Runs the matmul; every element is summed in the order of k, for all sizes. */
 void pst_tiles_run(const struct pst_tiles_product *p);
 
 #endif

@@ -6,8 +6,8 @@
 #include "stages/ops/matmul/tiles.h"
 
 /* penstock.tiles: rounds a k x n (or, transposed, n x k) matrix to bf16 and
- * lays it out as the right operand of matmuls (tiles.h). The compiler inserts
- * it for matmuls that want PST_FORM_PACKED. */
+ * packs it as the right operand of matmuls (tiles.h). The compiler inserts it
+ * before matmuls that prefer PST_FORM_PACKED. */
 
 static enum pst_status tiles_infer(struct pst_infer *c)
 {
@@ -26,7 +26,7 @@ static enum pst_status tiles_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, tiles.dtype, tiles.rank, tiles.size);
 }
 
-/* The operand as a k x n matrix (it may be stored as n x k); row, col: its
+/* The operand as a k x n matrix, which may be stored as n x k. row, col:
  * strides from row to row and from column to column. */
 struct matrix {
     int64_t k, n, row, col;

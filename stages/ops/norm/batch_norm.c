@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Batch, instance and group norm, composed of the operators in channel_norm.c.
- * In training, new running statistics are written even if the schema does not
- * show it. */
+ * In training, new running statistics are written, even if the schema does not
+ * declare these arguments as written. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -51,8 +51,8 @@ static struct pst_node *emit_stats(struct bn *b, struct pst_extent groups,
     return node;
 }
 
-/* Returns the statistic of the batch, or the running one if the graph is
- * switched to evaluation. */
+/* Emits a switch that returns the statistic `now` of the batch or, after a
+ * switch of the graph to evaluation, the running one. */
 static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
                                  struct pst_value *running, struct pst_arg eps)
 {
@@ -62,8 +62,8 @@ static struct pst_value *by_mode(struct bn *b, struct pst_value *now,
                   PST_ARGS(pst_v(now), pst_v(running), eps, pst_b(true)));
 }
 
-/* Returns var count / (count - 1). Uses integers because they can depend on a
- * dynamic number of rows. */
+/* Returns var count / (count - 1). The factor is an integer expression, because
+ * count can depend on a dynamic number of rows. */
 static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
                                   struct pst_extent count)
 {
@@ -161,7 +161,8 @@ static struct pst_value *empty_tensor(struct pst_rewrite *w,
                   PST_ARGS(pst_ints(&zero, 1), pst_i(0), pst_dtype_arg(dtype)));
 }
 
-/* Sets results 1 and 2: mean and rstd (C), or empty tensors. */
+/* Sets results 1 and 2 to mean and rstd (C) or, in evaluation, to empty
+ * tensors. */
 static void save_stats(struct bn *b, bool training)
 {
     const enum pst_dtype dtype =
@@ -177,8 +178,8 @@ static void save_stats(struct bn *b, bool training)
 
 /* --- batch norm --------------------------------------------------------- */
 
-/* Reads training, momentum and eps at arguments 5 to 7; writes the running
- * statistics, arguments 3 and 4. */
+/* Emits batch norm. Training, momentum and eps are arguments 5 to 7; the
+ * running statistics, which are written, are arguments 3 and 4. */
 static enum pst_status emit_batch_norm(struct bn *b, struct pst_rewrite *w)
 {
     enum pst_status status;
@@ -237,8 +238,8 @@ static enum pst_status no_stats(struct pst_rewrite *w)
     return w->build->status;
 }
 
-/* Rewrites a batch norm without a training flag in its schema; its fourth
- * result is empty. */
+/* Rewrites a batch norm whose schema has no training flag; its fourth result is
+ * empty. */
 static enum pst_status with_reserve(struct pst_rewrite *w, bool training)
 {
     struct bn b = read_arguments(w);
@@ -349,9 +350,9 @@ PST_REWRITE(instance_norm,
             instance_norm);
 
 /* F.group_norm rejects one value per group, torch.group_norm does not. A model
- * that was exported with one value per group must come from torch.group_norm:
- * its node gets no check. Any other model may come from F.group_norm: its node
- * gets the check. */
+ * that was exported with one value per group can only come from
+ * torch.group_norm, so its node gets no check. Any other model may come from
+ * F.group_norm, so its node gets the check. */
 static struct pst_node *group_stats(struct bn *b, int64_t groups)
 {
     const bool one = pst_meta_numel(&b->x->meta) == groups;
@@ -378,7 +379,7 @@ PST_REWRITE(group_norm,
             "cudnn_enabled=True) -> Tensor",
             group_norm);
 
-/* The arguments N, C and HxW must match the sizes of the input. */
+/* Checks that the arguments N, C and HxW match the sizes of the input. */
 static enum pst_status native_group_norm(struct pst_rewrite *w)
 {
     struct bn b = read_arguments(w);

@@ -8,7 +8,7 @@
 
 static double element_at(const struct pst_operand *x, int64_t i)
 {
-    /* Checks for contiguity first, because pst_meta_offset() divides. */
+    /* Checks for contiguity first, because pst_meta_offset() has to divide. */
     return pst_load_f64(
         x->meta->dtype, x->data,
         pst_meta_is_contiguous(x->meta) ? i : pst_meta_offset(x->meta, i));

@@ -47,7 +47,8 @@ static inline int64_t pst_norm_channels_group(const struct pst_norm_channels *p,
     return n / images * p->g + c / (p->c / p->g);
 }
 
-/* The images [n0, n1) and channels [c0, c1) of group i of the statistics. */
+/* The elements of group i of the statistics: images [n0, n1), channels [c0,
+ * c1). */
 struct pst_norm_channels_range {
     int64_t n0, n1, c0, c1;
 };
@@ -69,12 +70,12 @@ struct pst_norm_channels pst_norm_channels_of_apply(const struct pst_call *c);
 struct pst_norm_channels pst_norm_channels_of_sums(const struct pst_call *c);
 struct pst_norm_channels pst_norm_channels_of_input(const struct pst_call *c);
 
-/* Returns the mean over group i of w_c times the sums of its channels; 0
- * without sums. */
+/* Returns the mean over group i of w_c sums_c, over its channels c; 0 if sums
+ * are absent. */
 double pst_norm_channels_group_mean(const struct pst_norm_channels *p,
                                     int64_t i, const struct pst_operand *sums);
 
-/* References: sums in double, any strides and floating dtypes. */
+/* References: sum in double and accept any strides and floating dtypes. */
 void pst_norm_channels_ref_stats(const struct pst_norm_channels *p,
                                  struct pst_operand *mean,
                                  struct pst_operand *rstd,
@@ -95,14 +96,14 @@ struct pst_channel_loops {
     /* y = (x - mean) * scale + shift; y may be x. */
     void (*apply)(int64_t n, const float *x, float mean, float scale,
                   float shift, float *y);
-    /* Adds to the sums of g and of g (x - mean). */
+    /* Adds g to the sum a, and g (x - mean) to the sum b. */
     void (*sums)(int64_t n, const float *g, const float *x, float mean,
                  double *a, double *b);
     /* dx = g * scale + (x - mean) * by + shift; dx may be g. */
     void (*input)(int64_t n, const float *g, const float *x, float mean,
                   float scale, float by, float shift, float *dx);
-    /* Do the same for columns, each with its own numbers; sums, squares and
-     * products are added to those given. */
+    /* Do the same for columns, each with its own mean, scale, ...; sums,
+     * squares and products are added to the given ones. */
     void (*column_sums)(int64_t n, const float *x, double *sums);
     void (*column_squares)(int64_t n, const float *x, const float *mean,
                            double *sums);

@@ -6,7 +6,8 @@
 
 /* Fewer elements are processed without waking the thread pool. */
 #define SERIAL 32768
-/* Number of partial sums; the latency of additions limits a single sum. */
+/* Number of partial sums: a single sum would be limited by the latency of
+ * additions. */
 #define SUMS 8
 
 struct job {

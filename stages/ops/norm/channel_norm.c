@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The operators that batch, group and instance norm are composed of. */
+/* The operators of which batch, group and instance norm are composed. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/norm/columns.h"
 
@@ -249,8 +249,8 @@ static bool all_f64(const struct pst_call *c)
             !pst_columns_run_##id(c, &p, &pst_channel_loops_##suffix))         \
             pst_norm_channels_run_##id(c, &p, &pst_channel_loops_##suffix);    \
     }
-/* Defines the kernels of an operator; the last arguments are its results for
- * the reference. */
+/* Defines the kernels of an operator; the last arguments are the results, which
+ * the reference takes. */
 #define KERNELS(id, bits, ...)                                                 \
     RUN_SET(id, any)                                                           \
     PST_SIMD_IF_AVX2(RUN_SET(id, avx2))                                        \
@@ -286,7 +286,7 @@ KERNELS(input, PST_K_INPLACE_0, &c->out[0]);
 
 /* --- gradients ---------------------------------------------------------- */
 
-/* Gradients of the statistics, if they are results (native_group_norm):
+/* Gradients of the statistics, if these are results (native_group_norm):
  *     d mean = 1 / M,  d rstd = -rstd^3 (x - mean) / M,
  *     d var = 2 (x - mean) / M
  * Statistics of whole batches have no gradient, as in PyTorch. */
@@ -324,7 +324,8 @@ static enum pst_status stats_vjp(struct pst_vjp *v)
                        dx == NULL ? NULL : pst_vjp_reshape_as(v, dx, &x->meta));
 }
 
-/* Sets the gradient of argument i, (C), from sums (blocks, C). */
+/* Sets the gradient of argument i, of shape (C), to `sums` (blocks, C) summed
+ * over blocks. */
 static void set_sum(struct pst_vjp *v, unsigned i, struct pst_value *sums)
 {
     const struct pst_value *of = pst_vjp_in(v, i);
@@ -372,9 +373,9 @@ static enum pst_status apply_vjp(struct pst_vjp *v)
 
 /* --- rows --------------------------------------------------------------- */
 
-/* `several` requires more than one value per statistic; `training` requires it
- * while the graph trains; `together` requires it per group of all samples
- * together, which PyTorch demands of group norm in evaluation too. */
+/* `several` requires more than one value per statistic, and so does `training`
+ * while the graph trains. `together` requires more than one value per group
+ * over all samples, which PyTorch also demands of group norm in evaluation. */
 const struct pst_op pst_op_norm_stats = {
     .schema = "penstock::norm_stats(Tensor input, int groups, bool batch, "
               "float eps, bool training=False, bool several=False, bool "

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Columns per strip; their sums fit into the L1 cache. */
+/* Columns of a strip, whose sums fit into the L1 cache. */
 #define STRIP 512
-/* From this many positions on, loops along positions (channel.c) are fast
- * enough. */
+/* With at least so many positions, the loops along positions (channel.c) are
+ * fast enough. */
 #define FEW 16
 /* Fewer elements are processed without waking the thread pool. */
 #define SERIAL 32768
@@ -51,7 +51,7 @@ static double total(const double *sums, int64_t n)
 
 /* --- statistics ----------------------------------------------------------- */
 
-/* Computes the statistics of `groups` groups, from group k of the block on. */
+/* Computes the statistics of groups k to k + groups - 1 of a block. */
 static void strip_stats(const struct job *j, int64_t block, int64_t k,
                         int64_t groups)
 {
@@ -109,8 +109,8 @@ bool pst_columns_run_stats(const struct pst_call *c,
 
 /* --- operators split by channels ------------------------------------------ */
 
-/* Columns of channels c0 to c1 - 1 in the images of a block, and the numbers
- * that each column is shifted and multiplied by. */
+/* Columns of channels c0 to c1 - 1 in the images of a block, with the factors
+ * and summands of each column. */
 struct strip {
     int64_t block, c0, c1;
     int64_t columns, images, row;

@@ -10,8 +10,8 @@
  */
 #include "stages/ops/norm/channel.h"
 
-/* Compute what the fast kernels of channel.h compute, for contiguous f32.
- * False: those are faster, and nothing was done. */
+/* Compute the same as the fast kernels of channel.h, for contiguous f32. If
+ * those are faster, return false and compute nothing. */
 bool pst_columns_run_stats(const struct pst_call *c,
                            const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops);

@@ -20,8 +20,8 @@ static enum pst_status weight_norm(struct pst_rewrite *w)
     struct pst_value *v = pst_rewrite_in(w, 0), *g = pst_rewrite_in(w, 1);
     struct pst_value *norm;
     int64_t dims[PST_MAX_RANK];
-    /* As in norm_except_dim, -1 is not the last dimension: the norm is that of
-     * all elements. */
+    /* As in norm_except_dim, dim -1 does not mean the last dimension: the norm
+     * is that of all elements. */
     const bool all = w->args[2].i == -1;
     const int dim = all ? -1 : pst_meta_dim(&v->meta, w->args[2].i);
     unsigned n = 0;
@@ -130,7 +130,7 @@ static struct pst_value *normalised(struct pst_rewrite *w, struct pst_value *x,
     return pst_rw_mul(w, pst_rw_sub(w, x, mean), rstd);
 }
 
-/* Returns the given rstd with its gradient as a function of x: -rstd^3 (x -
+/* Returns rstd, as given, with a gradient as a function of x: -rstd^3 (x -
  * mean) / n. */
 static struct pst_value *rstd_of(struct pst_rewrite *w, struct pst_value *x,
                                  struct pst_value *mean, struct pst_value *rstd,
@@ -193,7 +193,7 @@ PST_REWRITE(native_layer_norm_backward,
             "Tensor)",
             layer_norm_backward);
 
-/* Computes with tensors of shape (N, G, C / G, S). */
+/* Views the tensors as (N, G, C / G, S). */
 static enum pst_status group_norm_backward(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 1), *weight = pst_rewrite_in(w, 4);

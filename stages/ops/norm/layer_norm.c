@@ -31,8 +31,8 @@ static enum pst_status layer_norm_infer(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* Mean and rstd have size 1 in the normalised dimensions, and the dtype of the
- * weights (without weights, of x). */
+/* Mean and rstd have size 1 in the normalised dimensions. Their dtype is that
+ * of the weights or, without weights, that of x. */
 static enum pst_status native_layer_norm_infer(struct pst_infer *c)
 {
     const struct pst_meta *x, *w = pst_infer_in(c, 2);
@@ -50,9 +50,9 @@ static enum pst_status native_layer_norm_infer(struct pst_infer *c)
     return status;
 }
 
-/* Returns the gradient of x through mean and rstd of native_layer_norm: (gm -
- * gs rstd^3 (x - mean)) / n. Returns NULL if they have none, which is the usual
- * case. */
+/* Returns the gradient of x through the results mean and rstd of
+ * native_layer_norm: (gm - gs rstd^3 (x - mean)) / n, with their gradients gm
+ * and gs. Returns NULL if both are absent, the usual case. */
 static struct pst_value *stats_vjp(struct pst_vjp *v)
 {
     struct pst_value *gm = v->grads[1], *gs = v->grads[2], *ret = NULL;
@@ -73,7 +73,8 @@ static struct pst_value *stats_vjp(struct pst_vjp *v)
     return pst_vjp_cast(v, ret, x->meta.dtype);
 }
 
-/* Computes dw and db in one pass over g and x if both are needed. */
+/* Emits the gradients of weight and bias, in one pass over g and x if both are
+ * needed. */
 static void affine_vjp(struct pst_vjp *v, struct pst_value *g)
 {
     struct pst_value *w = pst_vjp_in(v, 2), *b = pst_vjp_in(v, 3);
@@ -150,7 +151,7 @@ static void layer_norm_ref(const struct pst_call *c)
                  c->n_out == 3 ? &c->out[2] : NULL);
 }
 
-/* Returns the scratch for statistics of rows, before they are copied to two
+/* Returns the scratch for the statistics of rows, which are then copied to two
  * outputs. */
 static size_t native_layer_norm_scratch(const struct pst_call *c,
                                         unsigned threads)

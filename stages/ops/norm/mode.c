@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Switch of batch and instance norm between training and evaluation
- * (stages/passes/replay.h). In training it returns the value of the batch; in
- * evaluation the running one or, for a variance, 1 / sqrt(running + eps).
+ * (stages/passes/replay.h). In training it returns the statistic of the batch;
+ * in evaluation the running statistic or, for a variance, 1 / sqrt(running +
+ * eps).
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

@@ -69,7 +69,8 @@ static double element_at(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
-/* Returns element j of an optional weight or bias. */
+/* Returns element j of an optional weight or bias; `otherwise` if it is
+ * absent. */
 static double at_or(const struct pst_operand *x, int64_t j, double otherwise)
 {
     return x == NULL || x->data == NULL ? otherwise : element_at(x, j);
@@ -265,11 +266,12 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
 }
 
 /* Number of rows whose statistics are computed just before their sums, while
- * the rows are in the cache. A partial sum covers the same number of rows, so
- * the bits do not depend on the number of threads. */
+ * the rows are in the cache. Each partial sum has this many rows, so the bits
+ * do not depend on the number of threads. */
 #define BLOCK 32
 
-/* Returns the scratch for the totals of dw and db, then for the statistics. */
+/* Returns the scratch for the sums dw and db, followed by the statistics of all
+ * rows. */
 size_t pst_norm_weight_scratch(const struct pst_norm *p)
 {
     return (size_t)(p->rows + p->n) * 2 * pst_dtype_size(p->x->meta->dtype);

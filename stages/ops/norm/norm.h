@@ -24,8 +24,8 @@ struct pst_norm {
  */
 double pst_norm_eps(const struct pst_arg *arg, enum pst_dtype dtype);
 
-/* Checks that argument i (int[]) names the last dimensions of x, and that
- * weight and bias (metas or NULL) have exactly these. */
+/* Checks that argument i (int[]) lists the last sizes of x, and that weight and
+ * bias (metas or NULL) have exactly these sizes. */
 enum pst_status pst_norm_check(const struct pst_infer *c, unsigned i,
                                const struct pst_meta *x,
                                const struct pst_meta *w,
@@ -35,14 +35,14 @@ void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
                    unsigned normalised);
 
 /* Describe a call of layer_norm or native_layer_norm, of rms_norm, and of a
- * backward operator: its arguments are grad, input, shape, [weight,] eps. */
+ * backward operator, whose arguments are grad, input, shape, [weight,] eps. */
 struct pst_norm pst_norm_of_layer(const struct pst_call *c);
 struct pst_norm pst_norm_of_rms(const struct pst_call *c);
 struct pst_norm pst_norm_of_backward(const struct pst_call *c, bool centre,
                                      bool has_weight);
 
-/* Reference kernels: sums in double, any strides and floating dtypes. mean and
- * rstd may be NULL. If accumulate is true, the result is added to dw. */
+/* Reference kernels: sum in double and accept any strides and floating dtypes.
+ * mean and rstd may be NULL. If accumulate is true, dw is added to. */
 void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
                   struct pst_operand *mean, struct pst_operand *rstd);
 void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx);
@@ -73,7 +73,7 @@ struct pst_norm_loops {
     void (*affine)(int64_t rows, int64_t n, int64_t begin, int64_t end,
                    const void *g, const void *x, const void *stats, void *dw,
                    void *db);
-    /* to = or += from */
+    /* Copies `from` to `to`, or adds it if accumulate is true. */
     void (*put)(int64_t n, const void *from, void *to, bool accumulate);
 };
 extern const struct pst_norm_loops pst_norm_loops_any, pst_norm_loops_avx2,

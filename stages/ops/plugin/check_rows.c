@@ -28,9 +28,10 @@ uint32_t pst_plugin_op_flags(const struct penstock_op *op)
                : 0;
 }
 
-/* Checks the size that a struct states: at least `least`, that of the first
- * header. Members that a newer header has added must be zero. Elements of
- * arrays have the size of the first one. */
+/* Checks the size that a struct states: it must be at least `least`, the size
+ * in the first version of the header, and equal to `first`, the size of the
+ * array's first element. Bytes after `mine`, our own size, are members of a
+ * newer header and must be zero. */
 static enum pst_status check_size(const char *what, const void *object,
                                   size_t least, size_t mine, size_t first,
                                   struct pst_diag *diag)

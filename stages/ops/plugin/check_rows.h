@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_PLUGIN_CHECK_ROWS_H
 #define PENSTOCK_STAGES_OPS_PLUGIN_CHECK_ROWS_H
-/* Checks what a plugin describes, when it is added. Any thread. */
+/* Checks the structs of a plugin when it is added. Any thread. */
 #include "include/penstock_plugin.h"
 #include "stages/ops/core/op.h"
 
@@ -13,18 +13,18 @@
  * and gradients. */
 enum pst_status pst_plugin_check(const struct penstock_plugin *given,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Checks what the schema of an operator has: namespace, results, types. */
+/* Checks the namespace, the results and the types in an operator's schema. */
 enum pst_status pst_plugin_check_schema(const struct penstock_plugin *given,
                                         const struct penstock_op *op,
                                         const struct pst_schema *schema,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Return element i of an array whose elements have the size that the first one
- * states. */
+/* Return element i of an array. All its elements have the size that its first
+ * element states. */
 const struct penstock_op *pst_plugin_op_at(const struct penstock_plugin *given,
                                            size_t i);
-/* Returns enum penstock_op_flags; 0 if the struct is from a header without
- * them. */
+/* Returns the enum penstock_op_flags of op; 0 if the plugin was built with a
+ * header that lacks them. */
 uint32_t pst_plugin_op_flags(const struct penstock_op *op);
 const struct penstock_kernel *pst_plugin_kernel_at(const struct penstock_op *op,
                                                    size_t i);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/plugin/dtype.h"
 
-/* Codes of dlpack.h by dtype; sizes are those of pst_dtype_size. */
+/* Type codes of dlpack.h by dtype; pst_dtype_size gives the bits. */
 static const uint8_t codes[PST_N_DTYPES] = {
     [PST_F32] = kDLFloat,   [PST_F64] = kDLFloat,
     [PST_BF16] = kDLBfloat, [PST_F16] = kDLFloat,

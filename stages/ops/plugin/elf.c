@@ -13,7 +13,7 @@ static bool is_elf(const Elf64_Ehdr *head)
            head->e_phentsize == sizeof(Elf64_Phdr);
 }
 
-/* Raises *end to the end of a part of the file; UINT64_MAX if it overflows. */
+/* Raises *end to the end of a part of the file; UINT64_MAX on overflow. */
 static void extend(uint64_t *end, uint64_t offset, uint64_t bytes)
 {
     uint64_t e;
@@ -32,8 +32,8 @@ static enum pst_status find_end(const struct pst_file *file,
     enum pst_status status = PST_OK;
     uint64_t end = 0;
 
-    /* Linkers write the table of sections last. dlopen does not read it, but
-     * the file of a copy that was interrupted lacks it first. */
+    /* Includes the table of sections, although dlopen does not read it: linkers
+     * write it last, so it is the first part that an interrupted copy lacks. */
     if (head->e_shoff > 0)
         extend(&end, head->e_shoff,
                (uint64_t)head->e_shnum * head->e_shentsize);

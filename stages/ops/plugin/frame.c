@@ -99,7 +99,7 @@ static void frame_begin(struct frame *f, const struct pst_call *c)
     const struct pst_plugin_row *row = owner_of(c)->row;
 
     memset(&f->given, 0, sizeof(f->given));
-    /* Inference has checked the number of tensors. */
+    /* The status is ignored: inference has checked the number of tensors. */
     (void)pst_plugin_args_set(&row->schema, c->args, &f->args);
     set_tensors(c->in, c->n_in, f->in);
     set_tensors(c->out, c->n_out, f->out);

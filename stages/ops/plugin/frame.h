@@ -2,12 +2,12 @@
 #ifndef PENSTOCK_STAGES_OPS_PLUGIN_FRAME_H
 #define PENSTOCK_STAGES_OPS_PLUGIN_FRAME_H
 /*
- * Calls a plugin's kernel (c->owner) with the operands of a call in the form of
- * penstock_plugin.h. Any thread.
+ * Calls a plugin's kernel (c->owner) and passes the call's operands as structs
+ * of penstock_plugin.h. Any thread.
  */
 #include "stages/ops/core/op.h"
 
-/* Bytes of the text of a failure. */
+/* Bytes of the text that describes a failure. */
 #define PST_PLUGIN_FAULT_TEXT 240
 
 /* Returns the bytes of scratch that the kernel asks for. */

@@ -60,7 +60,8 @@ static bool is_filled(const unsigned char *at, size_t n, unsigned char byte)
     return true;
 }
 
-/* Returns where memory outside of g was written: "before", "after" or NULL. */
+/* Returns the side of g on which the kernel wrote out of bounds: "before" or
+ * "after"; NULL if on neither. */
 static const char *find_overrun(const struct guarded *g, unsigned char fill)
 {
     if (!is_filled(g->at - GUARD, GUARD, fill ^ 0x55))
@@ -70,7 +71,7 @@ static const char *find_overrun(const struct guarded *g, unsigned char fill)
 
 /* --- runs ----------------------------------------------------------------- */
 
-/* One execution: results and scratch of its own. */
+/* One execution of the kernel, with its own results and scratch. */
 struct trial {
     struct guarded out[PENSTOCK_MAX_TENSORS], scratch;
     struct pst_operand operands[PENSTOCK_MAX_TENSORS];
@@ -119,7 +120,8 @@ static uint64_t hash_of(const struct pst_operand *x)
     return x->data == NULL ? 0 : pst_hash(x->data, pst_meta_span(x->meta), 1);
 }
 
-/* True if the kernel has left memory alone that it may not write. */
+/* True if the kernel has not written to its inputs or outside of its results
+ * and scratch; otherwise describes the write in `why`. */
 static bool is_intact(const struct pst_call *c, const struct trial *t,
                       const uint64_t *hashes, char *why)
 {
@@ -162,7 +164,8 @@ static bool run_trial(const struct pst_call *c, struct trial *t,
     return pst_plugin_frame_run(&call, why) && is_intact(c, t, hashes, why);
 }
 
-/* Compares the results of two runs. */
+/* True if the results of two executions are equal; otherwise describes the
+ * difference in `why`. */
 static bool is_same(const struct pst_call *c, const struct trial *a,
                     const struct trial *b, char *why)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rows of kernels for a plugin's operators. */
+/* Kernel tables of a plugin's operators. */
 #include <stdio.h>
 
 #include "stages/ops/cpu/upcast.h"
@@ -29,8 +29,9 @@ static void run(const struct pst_call *c)
 
 /* --- the last kernel ------------------------------------------------------ */
 
-/* Chooses the kernel for the last one of the row: the first that has the dtype,
- * else one of f32 with conversions. Sets c->owner; NULL if there is none. */
+/* Chooses the kernel that the last entry of the table runs: the first that has
+ * the dtype, else one of f32 with conversions. Sets c->owner; NULL if there is
+ * none. */
 static const struct pst_kernel *choose_kernel(struct pst_call *c)
 {
     const struct pst_plugin_kernel *last = c->owner;

@@ -14,7 +14,7 @@
 
 #define TAG PST_TAG_BASE
 
-/* A plugin with its rows. It lives in its own arena, and is never freed. */
+/* A plugin and its operators, in an arena of its own that is never freed. */
 struct loaded {
     struct pst_plugin plugin;
     struct pst_arena arena;
@@ -153,8 +153,8 @@ static bool digest_texts(const struct penstock_plugin *given, char ret[33])
     return good;
 }
 
-/* Makes the plugin with its rows, which are not in the registry yet. path,
- * digest: NULL if it is part of the program. */
+/* Makes the plugin with its operators, which are not in the registry yet. path
+ * and digest are NULL if the plugin is part of the program. */
 static enum pst_status make_loaded(const struct penstock_plugin *given,
                                    const char *path, const char *digest,
                                    struct loaded **ret, struct pst_diag *diag)
@@ -189,7 +189,8 @@ static enum pst_status make_loaded(const struct penstock_plugin *given,
     return status;
 }
 
-/* Adds the plugin unless it is there. The lock is held. */
+/* Adds the plugin unless it has been added before. The caller holds the
+ * lock. */
 static enum pst_status add_locked(const struct penstock_plugin *given,
                                   const char *path, const char *digest,
                                   struct pst_diag *diag)
@@ -283,7 +284,8 @@ static enum pst_status load_file(const char *path, struct pst_diag *diag)
     pst_file_close(&file);
     if (status != PST_OK || is_loaded(digest))
         return status;
-    /* dlopen would search a name without a slash elsewhere. */
+    /* Resolves the path, since dlopen searches a name without a slash
+     * elsewhere. */
     real = realpath(path, NULL);
     status = real == NULL
                  ? pst_diag_set(diag, PST_E_PLUGIN_FILE, "it has no path")

@@ -12,8 +12,8 @@
 #include "stages/ops/plugin/check_rows.h"
 #include "stages/ops/plugin/dtype.h"
 
-/* maximum number of sizes of a call with an expression, and of numbers in
- * lists of integers */
+/* MAX_EXPRS: maximum number of sizes with an expression in a call; MAX_NUMBERS:
+ * maximum number of integers in its lists. */
 #define MAX_EXPRS   512
 #define MAX_NUMBERS 512
 
@@ -91,20 +91,21 @@ bool pst_plugin_args_set(const struct pst_schema *schema,
 
 /* --- inference ------------------------------------------------------------ */
 
-/* A call of infer or flops. */
+/* State of a call of a plugin's function infer or flops. */
 struct inference {
     struct penstock_shapes given; /* given.host points to this struct */
     struct pst_plugin_args args;
     struct penstock_meta in[PENSTOCK_MAX_TENSORS], out[PENSTOCK_MAX_TENSORS];
     struct penstock_size numbers[MAX_NUMBERS];
     unsigned n_numbers;
-    struct pst_build *build; /* NULL: sizes have no expressions */
+    struct pst_build *build; /* NULL: the sizes have no symbolic expressions */
     const char *exprs[MAX_EXPRS];
     unsigned n_exprs;
 };
 
-/* Returns the size with a symbol for its expression: 0 for an unknown one,
- * PENSTOCK_FIXED for none, else 2 plus the index in `exprs`. */
+/* Returns the size with a symbol for its expression: 0 if the expression is
+ * unknown, PENSTOCK_FIXED if there is none, else 2 plus its index in
+ * `exprs`. */
 static struct penstock_size to_plugin_size(struct inference *s,
                                            struct pst_extent size)
 {
@@ -195,7 +196,7 @@ static void to_plugin_meta(struct inference *s, const struct pst_value *value,
                 : (struct penstock_size){value->meta.size[d], PENSTOCK_FIXED};
 }
 
-/* Adds the symbols of an integer or a list of them. */
+/* Adds the symbols of an integer argument or of a list of integers. */
 static void add_symbols(struct inference *s, const struct pst_arg *arg,
                         struct penstock_arg *to)
 {
@@ -214,8 +215,8 @@ static void add_symbols(struct inference *s, const struct pst_arg *arg,
     }
 }
 
-/* Prepares a call with the results as copies of the first tensor. n_out: their
- * number; of a list it may be unknown, 0. */
+/* Prepares a call; every result begins as a copy of the first tensor. n_out:
+ * number of results; 0 for a list of unknown length. */
 static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
                          const struct pst_arg *args, unsigned n_out,
                          struct pst_build *build)
@@ -257,7 +258,7 @@ static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
     return true;
 }
 
-/* Checks result k and converts it. */
+/* Checks result k as the plugin has set it, and converts it. */
 static enum pst_status read_result(struct pst_infer *c,
                                    const struct inference *s, unsigned k)
 {
@@ -324,8 +325,8 @@ static enum pst_status infer(struct pst_infer *c)
     return status;
 }
 
-/* Sets the expressions of the results' sizes: those that the plugin copies, or
- * that compute() makes. */
+/* Sets the expressions of the results' sizes, which the plugin has copied from
+ * operands or made by compute(). */
 static void set_sizes(struct pst_build *build, struct pst_node *node)
 {
     const struct pst_plugin_row *row = pst_plugin_row_of(node->op);
@@ -384,7 +385,8 @@ bool pst_plugin_row_init(struct pst_plugin_row *row, struct pst_arena *arena)
 
     row->op = (struct pst_op){
         .schema = given->schema,
-        /* Nodes of its gradient have its id, and draw its numbers. */
+        /* Nodes of a random operator's gradient get its id, so that they draw
+         * the same numbers. */
         .flags = draws ? PST_OP_RANDOM | PST_OP_ORIGIN : 0,
         .infer = infer,
         .sizes = set_sizes,

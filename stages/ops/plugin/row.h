@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_PLUGIN_ROW_H
 #define PENSTOCK_STAGES_OPS_PLUGIN_ROW_H
 /*
- * The row of a plugin's operator: its functions call the plugin, with arguments
- * in the form of penstock_plugin.h. Any thread.
+ * The definition of a plugin's operator (struct pst_op): its functions call the
+ * plugin, with arguments as structs of penstock_plugin.h. Any thread.
  */
 #include "include/penstock_plugin.h"
 #include "stages/base/arena.h"
@@ -11,11 +11,11 @@
 
 struct pst_plugin_row;
 
-/* Data of a kernel (pst_kernel.owner). */
+/* Data that pst_kernel.owner points to. */
 struct pst_plugin_kernel {
     const struct pst_plugin_row *row;
-    const struct penstock_kernel *given; /* NULL: the last kernel of the row,
-                                            which uses one of the others */
+    const struct penstock_kernel *given; /* NULL for the table's last kernel,
+                                          * which calls one of the others */
 };
 
 struct pst_plugin_row {
@@ -26,24 +26,25 @@ struct pst_plugin_row {
     struct pst_plugin_kernel *owners;
 };
 
-/* Returns the row of an operator; NULL if it is not a plugin's. */
+/* Returns the plugin's definition of an operator; NULL if it is not a
+ * plugin's. */
 const struct pst_plugin_row *pst_plugin_row_of(const struct pst_op *op);
 
-/* Fills in the row from row->given and row->schema, which are valid; kernels
- * come from arena. Returns false if memory is out. */
+/* Fills in the definition from row->given and row->schema, which must be valid;
+ * allocates the kernels in `arena`. Returns false if memory runs out. */
 bool pst_plugin_row_init(struct pst_plugin_row *row,
                          struct pst_arena *arena) PST_MUST_CHECK;
 /* Sets row->kernels and row->owners (kernel.c). */
 bool pst_plugin_kernels_init(struct pst_plugin_row *row,
                              struct pst_arena *arena) PST_MUST_CHECK;
 
-/* Arguments of a call in the plugin's form. */
+/* Arguments of a call as structs of penstock_plugin.h. */
 struct pst_plugin_args {
     struct penstock_arg at[PENSTOCK_MAX_ARGS];
     unsigned n, n_in; /* arguments; tensors among them */
 };
-/* Converts arguments, which fit the schema; the result refers to them. Numbers
- * have no symbols. Returns false if there are too many tensors. */
+/* Converts arguments, which fit the schema; *ret points into args. Integers get
+ * no symbols. Returns false if there are too many tensors. */
 bool pst_plugin_args_set(const struct pst_schema *schema,
                          const struct pst_arg *args,
                          struct pst_plugin_args *ret);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Activations, and backward kernels that multiply their derivatives by the
- * gradient. */
+/* Activations and their backward kernels, which multiply the gradient by the
+ * derivative. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -21,12 +21,12 @@ static double sigmoid(double x)
 
 PST_PW_F64(tanh_f64, 1, tanh(a))
 PST_PW_F64(sigmoid_f64, 1, sigmoid(a))
-/* Propagates NaN and keeps -0. */
+/* A NaN stays NaN, and -0 stays -0. */
 PST_PW_F64(relu_f64, 1, a < 0.0 ? 0.0 : a)
 PST_PW_I64(relu_i64, 1, a < 0 ? 0 : a)
 PST_PW_F64(silu_f64, 1, a *sigmoid(a))
-/* Operands: grad, then the result (tanh, sigmoid), the input (threshold,
- * silu) and the threshold. */
+/* Operands of backward kernels: grad; the result (tanh, sigmoid) or the input
+ * (threshold, silu); the threshold. */
 PST_PW_F64(tanh_backward_f64, 2, a *(1.0 - b * b))
 PST_PW_F64(sigmoid_backward_f64, 2, a *b *(1.0 - b))
 PST_PW_F64(threshold_backward_f64, 3, b <= c ? 0.0 : a)
@@ -57,7 +57,8 @@ static enum pst_status sigmoid_vjp(struct pst_vjp *v)
                                             pst_v(pst_vjp_out(v, 0)))));
 }
 
-/* Uses the result, which is positive exactly where the input is. */
+/* Uses the result instead of the input: the two are positive for the same
+ * elements. */
 static enum pst_status relu_vjp(struct pst_vjp *v)
 {
     return pst_pw_set(

@@ -43,7 +43,7 @@ static void rsub_ref(const struct pst_call *call)
     with_alpha(call, rsub_f64, rsub_i64);
 }
 
-/* For integers, alpha must be an integer: it does not promote the dtype. */
+/* alpha does not promote the dtype, so it must be an integer for integers. */
 static enum pst_status infer_alpha(struct pst_infer *c)
 {
     enum pst_status status = pst_infer_binary(c);
@@ -101,7 +101,7 @@ static enum pst_status rsub_vjp(struct pst_vjp *v)
     return linear_vjp(v, -pst_pw_number(&v->node->args[2]), 1.0);
 }
 
-/* True if alpha is 1: a + b or a - b. */
+/* True if alpha is 1, so that the call computes a + b or a - b. */
 static bool is_plain(const struct pst_call *call)
 {
     return pst_pw_is_f32(call) && pst_pw_number(&call->args[2]) == 1.0;
@@ -114,8 +114,8 @@ PST_PW_LOOP_ROUNDED(add_scaled, 2, 1)
 PST_PW_LOOP_ROUNDED(sub_scaled, 2, 1)
 PST_PW_LOOP_ROUNDED(rsub_scaled, 2, 1)
 
-/* True for an i64 add or sub with alpha = 1. The kernel needs no
- * accumulation: i64 has no gradients. */
+/* True for an i64 add or sub with alpha = 1. Its kernel cannot accumulate, as
+ * it need not: i64 has no gradients. */
 static bool is_plain_i64(const struct pst_call *call)
 {
     return pst_pw_is_i64(call) && call->out[0].meta->dtype == PST_I64 &&

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Assertions. Assertions on data run as nodes of their own, which no pass
- * removes; a false one makes the step fail. Assertions on sizes and dtypes are
- * checked by the importer through shape inference, and make no node.
+ * Assertions. Assertions on data are nodes, which no pass removes; a false one
+ * makes the step fail. Assertions on sizes and dtypes are checked by the
+ * importer through shape inference, and make no node.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/rewrite.h"
@@ -84,7 +84,8 @@ PST_REWRITE(_functional_assert_async_msg,
 
 /* --- on sizes and dtypes -------------------------------------------------- */
 
-/* Checks dtype and sizes but not strides, which this program chooses itself. */
+/* Checks dtype and sizes but not strides, since this program chooses its own
+ * strides. */
 static enum pst_status infer_metadata(struct pst_infer *c)
 {
     const struct pst_meta *x;

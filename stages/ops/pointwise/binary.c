@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Runs f or i with number operands rounded to the 16-bit dtype of the
+/* Runs f or i; operands that are numbers are rounded to the 16-bit dtype of the
  * tensors. */
 static void run_rounded(const struct pst_call *call, pst_pw_f64_fn f,
                         pst_pw_i64_fn i)
@@ -17,7 +17,7 @@ static void run_rounded(const struct pst_call *call, pst_pw_f64_fn f,
     pst_pw_run(&p, f, i);
 }
 
-/* Defines a row NAME(self, other); integers become f32. */
+/* Defines an operator NAME(self, other); integers are converted to f32. */
 #define FUNCTION(name, expr, how, gradient)                                    \
     PST_PW_F64(name##_f64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \
@@ -45,8 +45,8 @@ FAST(atan2, atan2(a, b), pst_infer_binary_float, 2e-7,
 FAST(hypot, hypot(a, b), pst_infer_binary, 2e-7,
      "self: grad * (self / result); other: grad * (other / result)");
 
-/* Returns log(exp(a) + exp(b)). Equal infinities are returned as they are:
- * their difference is NaN. */
+/* Returns log(exp(a) + exp(b)). If a and b are the same infinity, returns it:
+ * their difference would be NaN. */
 static double log_add(double a, double b)
 {
     if (a == b && isinf(a))
@@ -70,7 +70,7 @@ FAST(logaddexp2, isnan(a) || isnan(b) ? NAN : log_add2(a, b), pst_infer_binary,
      "self: grad / (exp2(other - self) + 1);"
      "other: grad / (exp2(self - other) + 1)");
 
-/* Returns the number of the dtype next to a in the direction of b. */
+/* Returns the number of the dtype that is next to a in the direction of b. */
 static double next_after(enum pst_dtype dtype, double a, double b)
 {
     if (dtype == PST_F64)
@@ -152,7 +152,8 @@ PST_PW_F64(ldexp_f64, 2, a *exp2(b))
 PST_PW_F64(ldexp_f32, 2, a *two_to(b, PST_F32))
 PST_PW_F64(ldexp_f16, 2, a *two_to(b, PST_F16))
 PST_PW_F64(ldexp_bf16, 2, a *two_to(b, PST_BF16))
-/* Uses ldexp() because 2^b may overflow a double where the result does not. */
+/* ldexp() is used because 2^b may overflow a double where the result does
+ * not. */
 PST_PW_F64(ldexp_whole, 2, ldexp(a, (int)fmin(fmax(b, -10000.0), 10000.0)))
 
 static void ldexp_ref(const struct pst_call *call)
@@ -161,7 +162,7 @@ static void ldexp_ref(const struct pst_call *call)
     enum pst_dtype of = b->dtype;
     struct pst_pw p;
 
-    /* As found in PyTorch 2.13 for all pairs of floating dtypes. */
+    /* Observed in PyTorch 2.13 for all pairs of floating dtypes. */
     if (b->rank == 0 && a->dtype != PST_F32 &&
         pst_dtype_kind(a->dtype) == PST_KIND_FLOAT)
         of = pst_dtype_promote(a->dtype, b->dtype);
@@ -252,7 +253,8 @@ static int64_t common_divisor(const struct pst_pw *p, int64_t a, int64_t b)
     return y;
 }
 
-/* Returns |a / d * b|; dtypes below 32 bits are computed in 32 bits. */
+/* Returns the least common multiple |a / d * b|, with the greatest common
+ * divisor d; dtypes below 32 bits are computed in 32 bits. */
 static int64_t common_multiple(const struct pst_pw *p, int64_t a, int64_t b)
 {
     const int64_t d = common_divisor(p, a, b);
@@ -286,7 +288,8 @@ PST_PW_ROW(gcd, "gcd(Tensor self, Tensor other) -> Tensor", infer_integers, gcd,
 PST_PW_ROW(lcm, "lcm(Tensor self, Tensor other) -> Tensor", infer_integers, lcm,
            NULL);
 
-/* Shifts of the dtype's width or more give 0; a right shift gives the sign. */
+/* A shift by the width of the dtype or more gives 0, or the sign if it is a
+ * right shift. */
 static int64_t shift_left(const struct pst_pw *p, int64_t a, int64_t b)
 {
     const int64_t bits = 8 * (int64_t)pst_dtype_size(p->compute);

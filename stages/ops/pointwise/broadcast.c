@@ -10,7 +10,7 @@
 
 #define MAX   3   /* maximum number of operands */
 #define BLOCK 512 /* elements packed at a time */
-#define SHORT 32  /* shorter rows are packed together */
+#define SHORT 32  /* rows with fewer elements are packed together */
 
 /* --- supported calls ------------------------------------------------------ */
 
@@ -89,11 +89,13 @@ struct fast {
     size_t size[MAX];       /* bytes of an element in that dtype */
     enum way way[MAX];
     float s[3];
-    enum pst_dtype rounds; /* dtype that f32 operands are rounded to */
+    enum pst_dtype rounds; /* 16-bit dtype to which f32 operands are rounded;
+                            * f32: none */
     pst_loop_fn loop;
     bool blocks;
     bool puts;           /* results of the loop are stored by store_block() */
-    struct pst_nd *rows; /* [MAX], for short rows: the result and operand k */
+    struct pst_nd *rows; /* [MAX], for short rows: loops over the result and
+                          * operand k */
 };
 
 #define PACK(type, convert)                                                    \
@@ -123,7 +125,8 @@ static void pack_16(const struct pst_operand *x, int64_t at, int64_t stride,
                           pst_cpu_isa())(n, stride == 1 ? from : some, to);
 }
 
-/* Copies n elements from element `at` on, rounded to f32. */
+/* Copies n elements of x, from element `at` on, to `to` and rounds them to
+ * f32. */
 static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
                      int64_t n, float *to)
 {
@@ -154,7 +157,7 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
     }
 }
 
-/* Fills a block with the number of operand k. */
+/* Fills a block with operand k, which is a number. */
 static void fill_block(const struct fast *r, unsigned k, int64_t n, void *to)
 {
     const struct pst_arg *arg = r->arg[k];
@@ -207,8 +210,8 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
     pack_of(r, k, r->x[k], at, stride, n, to);
 }
 
-/* Packs n elements of operand k, from element `at` of the result on; they may
- * belong to several short rows. */
+/* Packs the n elements of operand k that belong to elements at, at + 1, ... of
+ * the result; they may lie in several short rows. */
 static void pack_rows(const struct fast *r, unsigned k, int64_t at, int64_t n,
                       void *to)
 {
@@ -329,8 +332,8 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
     }
 }
 
-/* Runs a call whose rows are short: treats the result as one long row and packs
- * the operands block by block to match it. */
+/* Runs a call whose rows are short: treats the result as one long row, and
+ * packs the matching elements of the operands block by block. */
 static void run_short(struct fast *r)
 {
     const struct pst_meta *out = r->call->out[0].meta;
@@ -360,8 +363,7 @@ static void run_short(struct fast *r)
     pst_nd_run(&flat, r->call->pool, row_blocks, r);
 }
 
-/* If not NULL, run() stores its description of the call here and does not
- * execute it. */
+/* If not NULL, run() only stores its description of the call here. */
 static _Thread_local struct pst_pw_use *describing;
 
 static void describe(const struct fast *r)

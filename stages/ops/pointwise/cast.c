@@ -47,9 +47,9 @@ static enum pst_status pass_if_vjp(struct pst_vjp *v)
                      PST_ARGS(pst_v(g), pst_v(closed), pst_f(0.0))));
 }
 
-/* Wraps each input of a branch of a condition. Both branches are computed,
- * and the branch not taken (log of a negative number) must not contribute to
- * the gradient. */
+/* Wraps each input of a branch of a condition. Both branches are computed, and
+ * a branch that is not taken (say, log of a negative number) must not
+ * contribute to the gradient. */
 const struct pst_op pst_op_pass_if = {
     .schema = "penstock::pass_if(Tensor(a) self, Tensor pred, bool value) -> "
               "Tensor(a)",
@@ -88,7 +88,8 @@ static enum pst_status cast_vjp(struct pst_vjp *v)
         pst_vjp_cast(v, pst_vjp_grad(v, 0), pst_vjp_in(v, 0)->meta.dtype));
 }
 
-/* Returns a view if the dtype is unchanged and no copy is asked for. */
+/* Infers a view of the tensor if its dtype is unchanged and no copy is
+ * requested; else a copy. */
 static enum pst_status cast_to(struct pst_infer *c, enum pst_dtype dtype,
                                bool copy)
 {
@@ -183,8 +184,8 @@ CAST(lift_fresh_copy, "lift_fresh_copy(Tensor self) -> Tensor", 0,
 
 /* --- functional variants of writes ---------------------------------------- */
 
-/* Writes in[1], or the number given instead of it, in the shape and dtype of
- * in[0]. */
+/* Writes in[1], or the number that the call has in its place, with the shape
+ * and dtype of in[0]. */
 static void write_into(const struct pst_call *c, bool reference)
 {
     struct pst_meta from = {.dtype = PST_I64}; /* without dimensions */
@@ -234,7 +235,7 @@ static enum pst_status infer_copy(struct pst_infer *c)
     return pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-/* The gradient goes to src alone: the old content of self is overwritten. */
+/* Only src gets the gradient, since the old content of self is overwritten. */
 static enum pst_status copy_vjp(struct pst_vjp *v)
 {
     if (!pst_pw_wants(v, 1))

@@ -7,7 +7,7 @@
 
 /* --- the kernel ----------------------------------------------------------- */
 
-/* A part's call, and its operands. */
+/* The call of a part of the chain on a block, with its operands. */
 struct part_call {
     struct pst_call call;
     struct pst_operand in[PST_CHAIN_OPERANDS], out;
@@ -36,7 +36,7 @@ static void part_init(const struct pst_call *c,
                                   .owner = part->owner};
 }
 
-/* Returns the operand in block number `at`. */
+/* Returns operand x in block number `at`. */
 static struct pst_operand operand_at(const struct pst_call *c,
                                      const struct pst_chain_operand *x,
                                      int64_t at, char *scratch)

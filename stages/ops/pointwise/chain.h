@@ -2,12 +2,12 @@
 #ifndef PENSTOCK_STAGES_OPS_POINTWISE_CHAIN_H
 #define PENSTOCK_STAGES_OPS_POINTWISE_CHAIN_H
 /*
- * Chains of elementwise nodes (penstock.chain), which only the compiler makes
- * (stages/compile/chains/): the kernel of every node runs on a block of all
+ * Chains of elementwise nodes (penstock.chain), which only the compiler creates
+ * (stages/compile/chains/). The kernels of all nodes run on a block of the
  * operands before the next block begins, so that values between the nodes stay
  * in the cache. Other devices have kernels of their own, for which the sizes of
  * blocks mean nothing (stages/ops/cuda/elements/chain.c). The bits are those of
- * the nodes.
+ * the separate nodes.
  *
  * A chain is constant and lives in the arena of its program.
  */
@@ -16,7 +16,7 @@
 #define PST_CHAIN_OPERANDS 4 /* maximum number of operands of a part */
 #define PST_CHAIN_PARTS    32
 
-/* Elements of a block, if the program does not say otherwise. */
+/* Elements of a block, unless the program sets another number. */
 #define PST_CHAIN_BLOCK 8192
 
 enum pst_chain_place {
@@ -30,12 +30,12 @@ struct pst_chain_operand {
     enum pst_chain_place place;
     unsigned index; /* number of the operand, result or slot */
     int64_t step;   /* bytes from a block to the next; 0 in a slot */
-    /* shape of the operand in a block, and in the last block, which may have
-     * fewer rows */
+    /* shape of the operand in a block, and its shape in the last block, which
+     * may have fewer rows */
     struct pst_meta whole, last;
 };
 
-/* A node of the chain, and its call on a block. */
+/* A node of the chain, and the operands of its call on a block. */
 struct pst_chain_part {
     const struct pst_node *node;
     const struct pst_kernel *kernel;
@@ -48,13 +48,13 @@ struct pst_chain {
     struct pst_chain_part *parts;
     unsigned n_parts;
     int64_t numel;
-    /* Blocks have `block` rows of `cols` elements, the last one may have
-     * fewer. */
+    /* A block has `block` rows of `cols` elements; the last one may have fewer
+     * rows. */
     int64_t cols, block, blocks;
     unsigned slots;
     size_t slot_size;
     unsigned n_in; /* operands of the chain */
-    /* over[k * n_in + i]: result k may have the memory of operand i. */
+    /* over[k * n_in + i]: true if result k may use the memory of operand i. */
     const bool *over;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Comparisons, logical and bitwise operators. None has a gradient. */
+/* Comparisons, logical and bitwise operators, which have no gradients. */
 #include "stages/ops/pointwise/pointwise.h"
 
 /* --- comparisons --------------------------------------------------------- */

@@ -8,8 +8,8 @@
     PST_REWRITE_FORMULA(                                                       \
         name, "aten::" #name "(Tensor self, Tensor other) -> Tensor", formula)
 
-/* These return self: their operand is real (stages/ops/complex/ has the
- * operators of complex ones), and negation is never lazy. */
+/* Returns self: the operand is real (stages/ops/complex/ has the operators of
+ * complex ones), and negation is never lazy. */
 #define SELF(name)                                                             \
     PST_COMPOSE(name, "" #name "(Tensor(a) self) -> Tensor(a)", "self")
 SELF(conj);

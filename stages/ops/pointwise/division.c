@@ -6,9 +6,9 @@
 
 /* --- floating point ------------------------------------------------------- */
 
-/* Rounds an intermediate result to the dtype, as PyTorch does. For a 16-bit
- * dtype with a single divisor (k[0] is 1) the divisor and all steps are
- * rounded to f32 only. */
+/* Rounds an intermediate result to the dtype, as PyTorch does. If the divisor
+ * is a single number (k[0] is 1), a 16-bit dtype rounds it and all steps to f32
+ * only. */
 static double round_step(const struct pst_pw *p, double x)
 {
     if (p->compute == PST_F64)
@@ -48,8 +48,8 @@ static double trunc_divide(const struct pst_pw *p, double a, double b)
 
 /* --- integers ------------------------------------------------------------- */
 
-/* True for divisors that C cannot divide by: 0 is a fault, and INT64_MIN /
- * -1 overflows. */
+/* True for divisors that need care in C: 0, which is a fault, and -1, by which
+ * INT64_MIN overflows. */
 static bool is_odd_divisor(const struct pst_pw *p, int64_t b)
 {
     if (b == 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Splits into a mantissa of magnitude [0.5, 1) and an exponent. */
+/* Splits numbers into a mantissa with magnitude in [0.5, 1) and an exponent. */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/formula/formula.h"
 

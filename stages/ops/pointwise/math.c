@@ -153,7 +153,8 @@ static int64_t power_i64(int64_t base, int64_t exponent)
     return (int64_t)y;
 }
 
-/* PyTorch uses square roots for these exponents; results differ at -0. */
+/* PyTorch uses square roots for these exponents; pow() differs from them at
+ * -0. */
 static double power(double base, double exponent)
 {
     if (exponent == 0.5)
@@ -175,7 +176,7 @@ static void pow_ref(const struct pst_call *call)
     pst_pw_run(&p, pow_f64, pow_i64);
 }
 
-/* g e x^(e-1), and 0 for e = 0 whatever x is. Operands: grad, self,
+/* Computes g e x^(e-1), or 0 if e = 0, for any x. Operands: grad, self,
  * exponent. */
 PST_PW_F64(pow_backward_f64, 3, c == 0.0 ? 0.0 : a * c * power(b, c - 1.0))
 

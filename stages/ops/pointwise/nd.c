@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/pointwise/nd.h"
 
-/* Elements; parts of threads begin at multiples of it. It is a multiple of
- * every vector length and of a cache line. */
+/* The parts of threads begin at multiples of so many elements, which are a
+ * multiple of every vector length and of a cache line. */
 #define GRAIN 1024
 
-/* True if the next dimension, of `size` elements, continues the last one: each
- * operand's rows follow each other without a gap. */
+/* True if a dimension of `size` elements with these strides can be merged into
+ * the last dimension of nd: the rows of each operand follow each other without
+ * gaps. */
 static bool can_merge(const struct pst_nd *nd, int64_t size,
                       const int64_t *stride)
 {
@@ -16,7 +17,8 @@ static bool can_merge(const struct pst_nd *nd, int64_t size,
     return true;
 }
 
-/* Returns the stride of dimension d of the result in an operand with meta m. */
+/* Returns the stride, in an operand with meta m, along dimension d of the
+ * result. */
 static int64_t stride_of(const struct pst_meta *m, unsigned rank, unsigned d)
 {
     const unsigned missing = rank - (m != NULL ? m->rank : 0);

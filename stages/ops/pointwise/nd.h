@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_POINTWISE_ND_H
 #define PENSTOCK_STAGES_OPS_POINTWISE_ND_H
 /*
- * The loop of all elementwise kernels: several operands of one shape, each with
- * its own strides; dimensions are merged as far as all operands allow, so that
- * most calls have one long row.
+ * The loop of all elementwise kernels over several operands of one shape, each
+ * with its own strides. Dimensions are merged as far as all operands allow, so
+ * that most calls have one long row.
  */
 #include "stages/base/host/pool.h"
 #include "stages/graph/tensor.h"
@@ -22,9 +22,9 @@ struct pst_nd {
     int64_t stride[PST_ND_MAX][PST_MAX_RANK]; /* strides in elements */
 };
 
-/* Initializes the loop. metas[0] gives the shape, to which the others
- * broadcast: sizes of 1 and missing leading dimensions get stride 0, and so
- * does a NULL operand. */
+/* Initialises the loop. metas[0] has the shape, and the others broadcast to it:
+ * sizes of 1 and missing leading dimensions get stride 0, and a NULL operand
+ * has stride 0 in all dimensions. */
 void pst_nd_init(struct pst_nd *nd, unsigned n,
                  const struct pst_meta *const *metas);
 
@@ -42,7 +42,8 @@ void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
                 void *ctx);
 
 /* Copies elements [begin, begin + n) of operand k, each of 1, 2, 4 or 8 bytes,
- * from x to contiguous `to`. Used if rows are too short for a call each. */
+ * from x to contiguous `to`. Used for rows too short for a call of the kernel
+ * each. */
 void pst_nd_gather(const struct pst_nd *nd, unsigned k, int64_t begin,
                    int64_t n, const void *x, size_t size, void *to);
 

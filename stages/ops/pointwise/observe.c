@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Fake quantisation whose step and zero point follow moving averages of the
- * smallest and the largest element: of all of x, or of each channel.
+ * smallest and the largest element, either of all of x or of each channel.
  */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
@@ -14,8 +14,8 @@
     "int quant_max, int ch_axis, bool per_row_fake_quant=False, "              \
     "bool symmetric_quant=False"
 
-/* The moving averages begin with the first tensor: until then they are
- * infinite. */
+/* The moving averages are infinite before the first tensor, whose extremes they
+ * take. */
 PST_REWRITE_FORMULA(
     moving_extrema,
     "penstock::moving_extrema(Tensor self, Tensor observer_on, "
@@ -31,8 +31,8 @@ PST_REWRITE_FORMULA(
     "on ? (isinf(running_min) ? low : lower) : running_min,"
     "on ? (isinf(running_max) ? high : higher) : running_max");
 
-/* The step in f64, and the zero point in steps, for a range of f32. SMALL is
- * the smallest step; a range that is narrower is widened to it. */
+/* Returns the step in f64, and the zero point in steps, for a range of f32.
+ * SMALL is the smallest step; a narrower range is widened to it. */
 #define SMALL "0.000060999998822808266"
 PST_REWRITE_FORMULA(
     step_of_range,

@@ -27,7 +27,7 @@ int64_t pst_pw_integer(const struct pst_arg *arg)
     case PST_ARG_BOOL:
         return arg->b;
     case PST_ARG_FLOAT:
-        /* Beyond int64 the conversion is undefined in C. */
+        /* C leaves the conversion undefined beyond int64. */
         if (!(arg->f > -9.2e18 && arg->f < 9.2e18))
             return INT64_MIN;
         return (int64_t)arg->f;
@@ -38,8 +38,8 @@ int64_t pst_pw_integer(const struct pst_arg *arg)
 
 /* --- operands ----------------------------------------------------------- */
 
-/* call->in has an entry for each tensor parameter of the schema, and none
- * for a parameter that is a number (add.Scalar). */
+/* call->in has an entry for each tensor parameter of the schema; a parameter
+ * that is a number (add.Scalar) has none. */
 const struct pst_operand *pst_pw_operand(const struct pst_call *call,
                                          unsigned first, unsigned n, unsigned k)
 {

@@ -9,8 +9,8 @@
 #define LIMITS   ", int quant_min, int quant_max"
 #define AND_MASK ") -> (Tensor output, Tensor mask)"
 
-/* x + (m - detach(m)) has the value of x and the gradient of m. The shapes
- * of scale and zero point broadcast to self. */
+/* x + (m - detach(m)) has the value of x and the gradient of m. Scale and zero
+ * point must broadcast to self. */
 PST_REWRITE_FORMULA(
     quantised,
     "penstock::quantised(Tensor self, Tensor scale, Tensor zero_point" LIMITS
@@ -86,8 +86,8 @@ PST_REWRITE_FORMULA(
     "y[0] + (scale - s) * (ds * grad_factor)"
     " + (zero_point - detach(zero_point)) * (dz * grad_factor)");
 #define ROUNDED "clamp(round(detach(z)), quant_min, quant_max)"
-/* In the forward pass alone, PyTorch adds a half to the zero point and
- * truncates. */
+/* PyTorch adds a half to the zero point and truncates, but only in the forward
+ * pass. */
 PST_COMPOSE(_fake_quantize_learnable_per_tensor_affine,
             "_fake_quantize_learnable_per_tensor_affine(Tensor self, "
             "Tensor scale, Tensor zero_point" LIMITS

@@ -7,7 +7,7 @@
 
 /* --- where ---------------------------------------------------------------- */
 
-/* The side not selected has no effect, even if it is NaN. */
+/* The side that is not selected has no effect, even if it is NaN. */
 PST_PW_F64(where_f64, 3, a != 0.0 ? b : c)
 PST_PW_I64(where_i64, 3, a != 0 ? b : c)
 PST_PW_REF(where, 0, 3, where_f64, where_i64)
@@ -128,7 +128,8 @@ PST_CPU_KERNELS(masked_fill_Tensor, masked_fill_kernels);
 
 /* --- clamp ---------------------------------------------------------------- */
 
-/* A NaN element stays NaN, a NaN bound wins, and max wins if min > max. */
+/* A NaN element stays NaN, a NaN bound gives NaN, and if min > max the result
+ * is max. */
 static double clamp_at(double x, double lo, double hi)
 {
     if (isnan(x))
@@ -256,7 +257,7 @@ PST_PW_I64(minimum_i64, 2, PST_MIN(a, b))
 PST_PW_REF(maximum, 0, 2, maximum_f64, maximum_i64)
 PST_PW_REF(minimum, 0, 2, minimum_f64, minimum_i64)
 
-/* Equal elements get half the gradient each. */
+/* If elements are equal, each gets half of the gradient. */
 static enum pst_status extremum_vjp(struct pst_vjp *v,
                                     const struct pst_op *less)
 {
@@ -312,7 +313,8 @@ const struct pst_op pst_op_minimum = {
 };
 PST_CPU_KERNELS(minimum, minimum_kernels);
 
-/* NaN on either side wins; the bound gets the gradient where it applies. */
+/* NaN on either side gives NaN. Where the bound is the result, it gets the
+ * gradient. */
 PST_PW_FAST_ROW(clamp_min_Tensor,
                 "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
                 pst_infer_binary, maximum, 0.0,

@@ -94,7 +94,7 @@ PST_PW_FAST_ROW(_prelu_kernel,
                 "self: self > 0 ? grad : grad * weight;"
                 "weight: self > 0 ? 0 : grad * self");
 
-/* The weight is one number, or one per channel (dimension 1). */
+/* The weight is one number, or a number for each channel (dimension 1). */
 static enum pst_status prelu_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *weight = pst_rewrite_in(w, 1);

@@ -17,7 +17,8 @@ static enum pst_status infer_quotient(struct pst_infer *c)
     return status;
 }
 
-/* All operands must have one dtype; a weight without dimensions may differ. */
+/* Checks that all operands have one dtype; a weight without dimensions may have
+ * another one. */
 static enum pst_status infer_lerp(struct pst_infer *c)
 {
     const struct pst_meta *weight = pst_infer_in(c, 2);
@@ -60,7 +61,7 @@ PST_PW_FAST_ROW(addcdiv,
                 "g = grad * value / tensor2; self: grad; tensor1: g;"
                 "tensor2: -g * (tensor1 / tensor2)");
 
-/* Starts from the nearer end, so that weight 1 returns exactly `end`. */
+/* Interpolates from the nearer end, so that weight 1 returns exactly `end`. */
 PST_PW_F64(lerp_f64, 3, c < 0.5 ? a + c * (b - a) : b - (b - a) * (1.0 - c))
 PST_PW_REF(lerp, 0, 3, lerp_f64, NULL)
 PST_PW_LOOP(lerp, 3, 0)

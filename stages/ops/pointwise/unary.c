@@ -6,7 +6,7 @@
 
 #define PI 3.14159265358979323846
 
-/* Defines the reference of NAME(self); integers become f32. */
+/* Defines the reference of NAME(self); integers are converted to f32. */
 #define REFERENCE(name, expr)                                                  \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF(name, 0, 1, name##_f64, NULL)
@@ -72,7 +72,8 @@ ROUNDING(trunc, trunc(a), "self: 0");
 ROUNDING(round, rint(a), "self: 0");
 ROUNDING(frac, a - trunc(a), "self: grad");
 
-/* Scales in the dtype of the operand, as PyTorch does: ties depend on it. */
+/* Scales in the dtype of the operand, as PyTorch does, because ties depend on
+ * it. */
 static double round_decimals(double x, double decimals, bool f64)
 {
     const double power = pow(10.0, fabs(decimals));
@@ -97,8 +98,8 @@ PST_COMPOSE(
 
 /* --- predicates ----------------------------------------------------------- */
 
-/* Defines a predicate in the operand's dtype; `whole` is its value for
- * integers. */
+/* Defines a predicate that is computed in the operand's dtype; `whole` is its
+ * constant value for integers. */
 #define ASKED(name, expr, whole)                                               \
     PST_PW_F64(name##_f64, 1, (double)(expr))                                  \
     PST_PW_I64(name##_i64, 1, whole)                                           \
@@ -206,8 +207,8 @@ static void nan_to_num_f64(const struct pst_pw *p, int64_t n,
                            const double *const *x, double *y)
 {
     const double max = largest_finite(p->compute);
-    /* s[] cannot be used here: None is NaN in it, and an argument may be
-     * NaN. */
+    /* None is tested in the arguments, because s[] has NaN for it, and an
+     * argument may itself be NaN. */
     const struct pst_arg *args = p->call->args;
     const double nan = args[1].kind == PST_ARG_NONE ? 0.0 : p->s[0];
     const double high = args[2].kind == PST_ARG_NONE ? max : p->s[1];
@@ -236,8 +237,8 @@ static void nan_to_num_loop(const struct pst_call *call, unsigned n,
     pst_pw_loop_with(call, n, s, f);
 }
 
-/* True if the call is f32 and was so in the graph: the largest number is that
- * of the graph's dtype. */
+/* True if the call is f32, and the tensor was f32 in the graph, too: infinities
+ * become the largest number of the graph's dtype. */
 static bool is_nan_to_num_f32(const struct pst_call *call)
 {
     return pst_pw_is_f32(call) && call->args[0].value->meta.dtype == PST_F32;

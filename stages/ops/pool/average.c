@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators that are weighted sums: average pools, adaptive ones, resizing, and
- * their gradients, which are the transposed sums. */
+/* Operators that are weighted sums: average pools, adaptive average pools,
+ * resizing, and their gradients, which are the transposed sums. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pool/extent.h"
 #include "stages/ops/pool/resample.h"
 
 #include <string.h>
 
-/* Argument 1 of a gradient operator is the size of the input's space, and the
- * settings follow it; in the others they follow the tensor (for adaptive pools
- * and resizing the result's size comes first). */
+/* Offsets of the settings from the first one. The settings follow the tensor;
+ * in a gradient operator they follow argument 1, the size of the input's space.
+ * For adaptive pools and resizing the first setting is the result's size. */
 
 enum pool_arg { KERNEL, STRIDE, PADDING, CEIL, INCLUDE, DIVISOR };
 enum resize_arg { SIZE, MODE, ALIGN, SCALES };
@@ -21,8 +21,8 @@ static int64_t list_entry(const struct pst_arg *list, unsigned d)
 
 /* --- axes from arguments ------------------------------------------------ */
 
-/* Writes axis d of the settings for an input of size in, and sets its out. The
- * arguments were checked at inference. */
+/* Sets *ret from the settings of dimension d for an input of size `in`; also
+ * sets ret->out. The arguments were checked at inference. */
 typedef void (*axis_fn)(const struct pst_arg *args, unsigned d, int64_t in,
                         bool single, struct pst_axis *ret);
 
@@ -134,7 +134,8 @@ static enum pst_status resize_check(const struct pst_infer *c, unsigned first,
     return status;
 }
 
-/* Returns the number of spatial dimensions that the settings name. */
+/* Sets *ret to the number of spatial dimensions, as the first setting has
+ * it. */
 static enum pst_status space_of(const struct pst_infer *c, unsigned first,
                                 const struct pst_meta *x, unsigned *ret)
 {
@@ -368,7 +369,8 @@ static struct window window_of(const struct pst_axis *a, int64_t o)
     return w;
 }
 
-/* Averages one plane. Sums wrap around; quotients are truncated. */
+/* Averages one plane of integers: sums wrap around, and quotients are
+ * truncated. */
 static void whole_plane(const struct pst_resample *r, const int64_t *x,
                         const struct pst_arg *divisor, int64_t *y)
 {
@@ -389,8 +391,7 @@ static void whole_plane(const struct pst_resample *r, const int64_t *x,
                             sum += (uint64_t)x[(l * a[1].in + m) * a[2].in + n];
                 if (divisor->kind == PST_ARG_INT)
                     by = divisor->i;
-                if (by == -1) /* no division, which overflows for the smallest
-                               * integer */
+                if (by == -1) /* no division: INT64_MIN / -1 overflows */
                     *y++ = (int64_t)(0 - sum);
                 else /* by is 0 for an empty window, whose sum is 0 */
                     *y++ = by == 0 ? 0 : (int64_t)sum / by;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Computes which inputs, with which weights, each result of pooling and
- * resizing sums along one axis. */
+/* Computes, along one axis, the range of inputs of each result of pooling or
+ * resizing, and their weights. */
 #include "stages/ops/pool/resample.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ static void cubic(const struct pst_axis *a, int64_t o, struct pst_taps *t)
     t->weight[3] = cubic_far(2.0 - d, c);
 }
 
-/* Returns the antialiasing filter at distance x. */
+/* Returns the value of the antialiasing filter at distance x. */
 static double filter(const struct pst_taps *t, double x)
 {
     x = fabs(x);
@@ -148,7 +148,7 @@ void pst_axis_taps(const struct pst_axis *a, int64_t o, struct pst_taps *ret)
     case PST_AXIS_ADAPTIVE:
         adaptive(a, o, ret);
         break;
-    case PST_AXIS_NEAREST: /* PyTorch computes it in f32 for every dtype */
+    case PST_AXIS_NEAREST: /* index in f32 for every dtype, as in PyTorch */
         ret->first = PST_MIN((int64_t)floorf((float)o * scale), a->in - 1);
         ret->even = 1.0;
         break;

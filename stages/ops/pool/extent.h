@@ -6,8 +6,8 @@
 
 #define PST_POOL_MAX (INT64_C(1) << 30)
 
-/* Checks that list i (schema order) has dims entries or one, all in
- * least..PST_POOL_MAX. */
+/* Checks that list i (schema order) has `dims` entries or a single one, and
+ * that all are in least..PST_POOL_MAX. */
 static inline enum pst_status pst_pool_check_list(const struct pst_infer *c,
                                                   unsigned i, unsigned dims,
                                                   int64_t least)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Max pools (plain, adaptive and fractional), which return the maximum of each
- * window and its index in the plane. Of equal elements the first wins; the last
- * NaN wins over all numbers. Gradients are added at the indices: scatter_add
- * over planes. */
+ * window and its index in the plane. The first of equal elements wins; a NaN
+ * wins over all numbers, and the last NaN over other NaNs. The gradient is
+ * added at the indices: scatter_add over planes. */
 #include "stages/ops/pool/max.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
@@ -11,13 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-/* The inputs start, start + step, ... of one result along one dimension. */
+/* The inputs start, start + step, ... (`count` of them) of one result along one
+ * dimension. */
 struct window {
     int64_t start, count, step;
 };
 
-/* Returns the window of result o along dimension d of the spatial ones; only
- * fractional pools use plane. */
+/* Returns the window of result o along spatial dimension d; only fractional
+ * pools use `plane`. */
 typedef struct window (*window_fn)(const struct pst_max_pool *p, int64_t plane,
                                    unsigned d, int64_t o);
 
@@ -137,8 +138,8 @@ struct pst_max_pool pst_max_pool_of(const struct pst_call *c)
     return p;
 }
 
-/* The maximum so far (f for floats, i for integers) and its index; any: there
- * is one. */
+/* The maximum so far (f for floats, i for integers) and its index `at`; any:
+ * false before the first element. */
 struct best {
     double f;
     int64_t i, at;
@@ -258,8 +259,8 @@ static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
     }
 }
 
-/* The windows of max_pool share one step and one size, so a line of results
- * reads one element of all its windows at a time. */
+/* All windows of max_pool have the same step and size, so a line of results is
+ * computed together: element k of all its windows, then element k + 1. */
 #define BLOCK 256 /* results of a line at a time */
 
 static void block_f32(const struct job *j, const struct window w[2],
@@ -459,7 +460,7 @@ static enum pst_status fractional_infer(struct pst_infer *c)
 
 /* --- gradient ----------------------------------------------------------- */
 
-/* Adds g to zeros of x's shape, at the indices in each plane. */
+/* The gradient of x is g added to zeros, at the indices in each plane. */
 static enum pst_status max_vjp(struct pst_vjp *v, unsigned dims)
 {
     const struct pst_meta *x = &pst_vjp_in(v, 0)->meta;

@@ -5,7 +5,8 @@
 #include "stages/ops/pool/resample.h"
 
 struct pst_max_pool {
-    unsigned dims; /* the last ones of in and out; those before have size 1 */
+    unsigned dims; /* spatial dimensions: the last ones of in and out; the
+                    * others have size 1 */
     int64_t planes;
     int64_t in[PST_SPACE], out[PST_SPACE];
     const struct pst_call *call;
@@ -13,7 +14,7 @@ struct pst_max_pool {
 struct pst_max_pool pst_max_pool_of(const struct pst_call *c);
 
 /* Windows of max_pool along dimension d < dims: window o has the inputs o *
- * stride - pad + k * dil, k < size, that exist. */
+ * stride - pad + k * dil, k < size, as far as these exist. */
 struct pst_max_taps {
     int64_t size, stride, pad, dil;
 };

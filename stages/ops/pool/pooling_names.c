@@ -185,7 +185,7 @@ static bool is_global(struct pst_rewrite *w, const struct pst_value *x,
     return ret;
 }
 
-/* Emits mean if each plane becomes one number, as PyTorch does. */
+/* Emits a mean if each plane becomes a single number, as PyTorch does. */
 static enum pst_status adaptive_avg_pool(struct pst_rewrite *w)
 {
     static const int64_t last[] = {-1, -2, -3};

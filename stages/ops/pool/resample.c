@@ -20,8 +20,8 @@ static int64_t clamp_index(int64_t i, int64_t n)
 
 /* --- reference ---------------------------------------------------------- */
 
-/* A function that is called for every input of result o, with its index in the
- * plane. */
+/* Function that is called for every input of a result, with the input's index
+ * in the plane and its weight. */
 typedef void (*tap_fn)(void *ctx, int64_t place, double weight);
 
 static void each_tap(const struct pst_resample *r, const int64_t o[PST_SPACE],
@@ -48,7 +48,7 @@ struct walk {
     const struct pst_operand *from;
     int64_t first; /* index of the plane's first input */
     double sum;    /* sum of one result */
-    double *plane; /* transposed: sums of the plane of x, in double */
+    double *plane; /* transposed: gradient of x in the plane, in double */
     double g;
 };
 
@@ -117,8 +117,8 @@ void pst_resample_ref(const struct pst_resample *r, bool transposed,
 
 /* --- fast --------------------------------------------------------------- */
 
-/* The taps of one dimension as a table: those of result o are the entries
- * begin[o]..begin[o + 1]-1. */
+/* The inputs ("taps") of all results along one dimension; those of result o are
+ * entries begin[o]..begin[o + 1]-1. */
 struct table {
     int64_t *begin, *index;
     float *weight;
@@ -184,9 +184,9 @@ static char *fill_table(const struct pst_axis *a, char *at, struct table *ret)
     return at + table_bytes(a);
 }
 
-/* Computes line (o0, o1) of y: a weighted sum of lines of x, which is then
- * resampled along the line. Transposed (gradient): adds that line of y to the
- * lines of x that it depends on. row: scratch for a line of x. */
+/* Computes line (o0, o1) of y: sums lines of x with weights in `row`, and then
+ * resamples `row` along the line. Transposed (gradient): adds that line of y to
+ * the lines of x on which it depends. */
 static void compute_line(const struct job *j, int64_t plane, int64_t o0,
                          int64_t o1, float *row)
 {

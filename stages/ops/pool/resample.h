@@ -32,18 +32,18 @@ struct pst_axis {
     int64_t k, stride, pad; /* for AVERAGE only */
     bool include_pad, unweighted;
     double divisor; /* divides all weights: divisor_override, or 1 */
-    double scale;   /* input steps for one output; resizing */
+    double scale;   /* resizing: input steps for one output step */
     bool align;
 };
 
-/* Result o is the sum of count inputs from `first` on, with indices clamped to
- * 0..in-1. */
+/* Result o is the weighted sum of `count` inputs from `first` on, with indices
+ * clamped to 0..in-1. */
 struct pst_taps {
     int64_t first, count;
-    double even;      /* common weight, if not 0 */
-    double weight[4]; /* otherwise individual weights, up to four */
-    /* otherwise weight i is norm * filter((first + i + 0.5 - center) *
-     * invscale) */
+    double even;      /* weight of every input, unless it is 0 */
+    double weight[4]; /* if `even` is 0: the weights, if there are up to four */
+    /* if there are more than four: weight i is norm * filter((first + i + 0.5 -
+     * center) * invscale) */
     double invscale, center, norm;
     bool cubic;
 };
@@ -53,8 +53,8 @@ double pst_taps_weight(const struct pst_taps *t, int64_t i);
 /* Returns the size of an average or maximum pool's result. */
 int64_t pst_pool_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil, bool ceil);
-/* Returns the input step per output, as PyTorch computes it; given: the user's
- * scale factor, 0 if there is none. */
+/* Returns the step in the input for one step in the output, as PyTorch computes
+ * it. given: the user's scale factor; 0 if there is none. */
 double pst_axis_scale(int64_t in, int64_t out, bool align, double given,
                       bool single);
 
@@ -64,10 +64,11 @@ struct pst_resample {
     const struct pst_operand *x, *y; /* source and result of the forward sum */
     bool accumulate;
 };
-/* Returns the bytes of scratch for either direction. */
+/* Returns the bytes of scratch, for the forward sum and for the transposed
+ * one. */
 size_t pst_resample_scratch(const struct pst_resample *r, unsigned threads);
-/* Computes y, or x (transposed). The references accept any strides and floating
- * dtypes; the fast kernels contiguous f32. */
+/* Compute y or, if `transposed`, x. The reference accepts any strides and
+ * floating dtypes; the fast kernels contiguous f32. */
 void pst_resample_ref(const struct pst_resample *r, bool transposed,
                       double *scratch);
 

@@ -2,8 +2,8 @@
 /*
  * Selects one of two operands, for training or for evaluation, without copying.
  * Compositions use this operator where a result differs between the two modes.
- * The importer emits it in training mode; model.eval() switches it
- * (stages/passes/replay.h).
+ * The importer emits it in training mode; model.eval() switches it to
+ * evaluation (stages/passes/replay.h).
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

@@ -73,7 +73,7 @@ static const struct pst_kernel not_negative_kernels[] = {
 };
 
 /* Copies self; an element that is negative or NaN is a fault with this message.
- * No gradient passes through it. */
+ * No gradient passes through the operator. */
 const struct pst_op pst_op_not_negative = {
     .schema = "penstock::not_negative(Tensor self, str message) -> Tensor",
     .flags = PST_OP_ORIGIN,
@@ -121,8 +121,8 @@ static const struct pst_kernel weights_kernels[] = {
 };
 
 /* Copies the weights of multinomial, in f32 for 16-bit dtypes. A weight that is
- * negative or not finite is a fault, and so are weights without a positive one.
- * No gradient passes through it. */
+ * negative or not finite is a fault, and so is a row without a positive weight.
+ * No gradient passes through the operator. */
 const struct pst_op pst_op_weights = {
     .schema = "penstock::weights(Tensor self) -> Tensor",
     .flags = PST_OP_ORIGIN,

@@ -23,7 +23,7 @@
 #define NORMAL           "z = randn_like(self, dtype=dtype(self) == f64 ? f64 : f32);"
 #define AS_SELF(formula) "cast(" formula ", dtype(self))"
 
-/* Parameters that PyTorch rejects are refused. */
+/* Refuses parameters that PyTorch rejects. */
 #define CHECKED(condition, formula, text)                                      \
     condition " ? " formula " : fail('" text "')"
 #define STD(formula) CHECKED("std >= 0", formula, "normal expects std >= 0.0")
@@ -31,7 +31,8 @@
     CHECKED(low " < " high, formula,                                           \
             "random expects \"from\" to be less than \"to\"")
 
-/* Uses uniform numbers of the dtype itself, so that none is rounded to 1. */
+/* The uniform numbers have the dtype of the result, so that none is rounded to
+ * 1. */
 FACTORY(uniform, "uniform(Tensor self, float from=0., float to=1." GENERATOR,
         "u = cast(rand_like(self), dtype(self) == f64 ? f64 : f32);" CHECKED(
             "from <= to", AS_SELF("u * (to - from) + from"),
@@ -73,8 +74,8 @@ FACTORY(normal_float_float,
 
 /* --- integers ------------------------------------------------------------- */
 
-/* random: any value of the dtype from 0 on. A 64-bit number is made of two,
- * because a double has 53 bits. */
+/* random: any value of the dtype that is not negative. A 64-bit number is made
+ * of two random numbers, because a double has 53 bits. */
 FACTORY(random, "random(Tensor self" GENERATOR,
         "most = is_bool(self) ? 2 : values_of(self);"
         "high = cast(floor(rand_like(self, dtype=f64) * 4294967296), i64);"
@@ -106,7 +107,7 @@ FACTORY(randint_like_Tensor,
         "is(dtype) ? dtype : dtype(self))");
 FACTORY(randperm, "randperm(SymInt n" OF_I64,
         "cast(argsort(rand([n], dtype=f64)), dtype)");
-/* --- with a generator, which is always None in a file --------------------- */
+/* --- with a generator argument, which is None in every model file -------- */
 
 #define GIVEN ", *, Generator? generator"
 #define OPTIONS_BEHIND                                                         \
@@ -156,9 +157,9 @@ FACTORY(geometric, "geometric(Tensor self, float p" GENERATOR,
                            IN_0_1) " : fail('" IN_0_1 "')");
 
 /*
- * Returns the smallest n with P(N <= n) >= u for a Poisson number N of that
- * rate. Sums begin at the most likely n, so that no term is lost to rounding;
- * there are about sqrt(rate) terms.
+ * Returns the smallest n with P(N <= n) >= u, where N is Poisson distributed
+ * with that rate. Sums begin at the most likely n, so that no term is lost to
+ * rounding; there are about sqrt(rate) terms.
  */
 static double poisson(double u, double rate)
 {
@@ -210,8 +211,9 @@ FACTORY(bernoulli_float, "bernoulli.float(Tensor self, float p=0.5" GENERATOR,
 FACTORY(bernoulli_Tensor, "bernoulli.Tensor(Tensor self, Tensor p" GENERATOR,
         BELOW("p", "self"));
 
-/* With replacement: indices into the cumulative sums of the weights. Without:
- * the largest quotients of weights and exponential numbers. */
+/* With replacement, returns indices into the cumulative sums of the weights;
+ * without, those of the largest quotients of weights and exponential
+ * numbers. */
 FACTORY(multinomial,
         "multinomial(Tensor self, SymInt num_samples, "
         "bool replacement=False" GENERATOR,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Dropout. Whether element i is kept is a pure function of the call's key and
- * i, so that the backward pass recomputes the mask instead of storing it: the
- * gradient of dropout is dropout of the gradient with the same node id.
+ * Dropout. Whether element i is kept is a pure function of the call's random
+ * key and i, so that the backward pass recomputes the mask instead of storing
+ * it: the gradient of dropout is dropout of the gradient with the same node id.
  */
 #include "stages/ops/random/dropout.h"
 
@@ -60,7 +60,7 @@ struct drop {
     const struct pst_call *c;
     pst_dropout_fn loop;
     uint32_t stream[4];
-    /* elements are dropped whose 24 random bits are below it */
+    /* an element is dropped if its 24 random bits are below the threshold */
     uint32_t threshold;
     float scale;
 };
@@ -118,7 +118,8 @@ static enum pst_status dropout_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, g);
 }
 
-/* Contiguous only, because elements are numbered by their offset. */
+/* The kernels need contiguous tensors, because elements are numbered by
+ * offset. */
 static const struct pst_kernel dropout_kernels[] = {
     PST_SIMD_ROWS("dropout_f32", dropout_f32, PST_D(F32), PST_K_INPLACE_0, NULL,
                   NULL, 1e-7),
@@ -135,7 +136,7 @@ const struct pst_op pst_op_dropout = {
 };
 PST_CPU_KERNELS(dropout, dropout_kernels);
 
-/* --- native_dropout: also returns the mask of what was kept --------------- */
+/* --- native_dropout: also returns the mask of kept elements --------------- */
 
 static enum pst_status infer_native_dropout(struct pst_infer *c)
 {

@@ -8,8 +8,9 @@
 
 #include <time.h>
 
-/* The shape of a matmul of a training step. MANY elements exceed every cache
- * (128 MiB are read and written), as a step's state and stash do. */
+/* M, N and K are the shape of a matmul of a training step. MANY elements exceed
+ * every cache (128 MiB are read and written), as do the optimizer state and the
+ * saved activations of a step. */
 enum { M = 256, N = 1024, K = 512, MANY = 1 << 24, ROUNDS = 9, SMALL = 2000 };
 
 struct trial {
@@ -57,7 +58,8 @@ static bool run_launches(const struct trial *t)
     return true;
 }
 
-/* Returns CPU time of this thread: other threads on the core do not count. */
+/* Returns the CPU time of this thread, so that other threads on the core have
+ * no effect. */
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -88,7 +90,8 @@ static void measure_rates(struct trial *t, bool has_bf16, struct pst_rates *ret)
     const double flops = 2.0 * M * N * K;
     double bf16 = 0;
 
-    /* Ordered so that no result overwrites what a later measurement reads. */
+    /* This order is needed: no result overwrites an operand of a later
+     * measurement. */
     ret->f64 = flops / best_seconds(run_f64, t);
     if (has_bf16)
         bf16 = best_seconds(run_bf16, t);
@@ -119,8 +122,8 @@ enum pst_status pst_rates_measure(struct pst_rates *ret, struct pst_diag *diag)
     at = whole + (64 - (uintptr_t)whole % 64);
     t.scratch = at;
     at += (scratch + 63) / 64 * 64;
-    /* The matrices of all dtypes share one block; a, b and c follow each
-     * other. */
+    /* The matrices of all dtypes share one block of memory; within a dtype a, b
+     * and c follow each other. */
     t.a = (float *)(void *)at;
     t.da = (double *)(void *)at;
     t.ha = (uint16_t *)(void *)at;
@@ -129,7 +132,8 @@ enum pst_status pst_rates_measure(struct pst_rates *ret, struct pst_diag *diag)
     t.db = t.da + a;
     t.dc = t.db + b;
     t.hb = t.ha + a;
-    /* The bytes of 1.5 in f64 are small numbers in f32 and in bf16. */
+    /* The bytes of the f64 number 1.5 are also small numbers in f32 and in
+     * bf16. */
     for (size_t i = 0; i < most / sizeof(double); i++)
         t.da[i] = 1.5;
     *ret = pst_rates_by_features(pst_cpu_features());

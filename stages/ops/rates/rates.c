@@ -18,8 +18,8 @@
 
 #define AVX2_F32 4e10
 /* Assumed ratio of the f32 rate (FLOP/s) to the memory rate (bytes/s) of a
- * core: 2.6 to 5 on the machines that we measured; with 5, cuts are close to
- * those of measured times. */
+ * core. It was 2.6 to 5 on the machines that we measured; with 5, the stages
+ * are cut nearly as they are by measured times. */
 #define OPS_A_BYTE 5
 #define REST       .launch = 1e-7, .wake = 1e-5, .latency = 2e-5, .wire = 4e9
 
@@ -28,7 +28,8 @@ const struct pst_rates pst_rates_reference = {
 
 /* AMX multiplies bf16 several times as fast as f32. AVX512-BF16 alone has twice
  * the f32 rate on AMD's processors (measured on a Zen 4: 226 against 104
- * GFLOP/s). On Intel's (Cooper Lake) it is assumed to be no faster. */
+ * GFLOP/s), and is assumed to be no faster than f32 on Intel's (Cooper
+ * Lake). */
 struct pst_rates pst_rates_by_features(const char *features)
 {
     const double f32 = strstr(features, "avx512dq") != NULL ? 2.5 * AVX2_F32
@@ -48,7 +49,7 @@ struct pst_rates pst_rates_by_features(const char *features)
 
 /* --- the file ------------------------------------------------------------- */
 
-/* The fields of a line of the file, in this order after the key. */
+/* The fields that follow the key in a line of the file, in this order. */
 static const struct field {
     const char *name;
     size_t offset;
@@ -67,8 +68,8 @@ static double *rate_in(struct pst_rates *rates, const struct field *f)
     return (double *)(void *)((char *)rates + f->offset);
 }
 
-/* Writes the folder of the file of rates; empty if the environment names none.
- */
+/* Appends the folder of the rates file; nothing if the environment has no
+ * folder. */
 static void append_folder(struct pst_str *out)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -79,7 +80,7 @@ static void append_folder(struct pst_str *out)
         pst_str_addf(out, "%s/.cache/penstock", home);
 }
 
-/* Writes the key of this machine's line: processor features and libraries. */
+/* Appends the key of this machine's line: processor features and libraries. */
 static void append_key(struct pst_str *out)
 {
     pst_str_addf(out, "%s; ", pst_cpu_features());

@@ -37,7 +37,7 @@ PST_COMPOSE(nanmean,
 
 /* --- variances, deviations ------------------------------------------------ */
 
-/* Square root of a variance; its gradient is 0 where the variance is 0. */
+/* Square root of a variance. Its gradient is 0 where the variance is 0. */
 PST_PW_F64(deviation_f64, 1, sqrt(a))
 PST_PW_REF(deviation, 0, 1, deviation_f64, NULL)
 static const struct pst_kernel deviation_kernels[] = {
@@ -91,8 +91,8 @@ WITH_MEAN(std);
 #define PAIRS                                                                  \
     "at = transpose.int(y, dim, -1);"                                          \
     "pairs = slice.Tensor(at, -1, 1) + slice.Tensor(at, -1, 0, -1);"
-/* areas: `pairs` times the distances between adjacent x along dim. x is a
- * vector of coordinates or has the rank of y. */
+/* Defines areas: `pairs` times the distances between adjacent x along dim,
+ * where x is a vector of coordinates or has the rank of y. */
 #define WIDTHS                                                                 \
     "w = rank(x) == rank(y) ? transpose.int(x, dim, -1) : x;"                  \
     "areas = pairs * (slice.Tensor(w, -1, 1) - slice.Tensor(w, -1, 0, -1));"

@@ -50,9 +50,9 @@ static void cumprod_ref(const struct pst_call *c)
 
 /*
  * Computes the gradient of a lane with NaN or infinities by division, as
- * PyTorch does. Before the first zero, dx_i is the sum of g_j y_j for j >= i,
- * divided by x_i; at the zero it is the sum of g_j times the product without
- * that zero; after it dx_i is 0.
+ * PyTorch does. Before the first zero, dx_i is the sum of g_j y_j over j >= i,
+ * divided by x_i. At the first zero, dx_i is the sum of g_j times the product
+ * of the elements up to j without that zero. After it, dx_i is 0.
  */
 static void by_division(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n)

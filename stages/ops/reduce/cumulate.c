@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Handles one lane: element i of in[0] is at first + i * inner. */
+/* Processes one lane: element i of in[0] is at first + i * inner. */
 typedef void (*lane_fn)(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n);
 
@@ -152,8 +152,8 @@ static enum pst_status infer_extremes(struct pst_infer *c)
     };                                                                         \
     PST_CPU_KERNELS(id, id##_kernels)
 
-/* Gradient: exp(self) times the reversed cumulative sum of exp(-result) g, in
- * logarithms, for positive and negative g separately. */
+/* The gradient is exp(self) times the reversed cumulative sum of exp(-result)
+ * g, computed as logarithms, separately for positive and negative g. */
 #define LOG_SUMS(sign)                                                         \
     "exp(flip(logcumsumexp(flip(log(relu(" sign                                \
     "grad)) - result, [dim]), dim), [dim]) + self)"

@@ -2,9 +2,11 @@
 #ifndef PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
 #define PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
 /*
- * Reductions in two passes: the number m between them, which is rounded to the
- * dtype of the elements, and the result at the end. Compiled as C and as device
- * code, which defines PST_ALWAYS_INLINE before it includes this header.
+ * Functions of reductions with one or two passes over the elements.
+ * pst_between_X computes the number m that the second pass needs, which is then
+ * rounded to the dtype of the elements; pst_end_X computes the result. Compiled
+ * as C and as device code, which defines PST_ALWAYS_INLINE before it includes
+ * this header.
  */
 #ifndef __cplusplus
 #include <math.h>
@@ -18,7 +20,7 @@ static PST_ALWAYS_INLINE double pst_end_mean(double sum, int64_t n)
     return sum / (double)n;
 }
 
-/* Returns the variance; squares: the sum of (x - m)^2. `off` corrects for the
+/* Returns the variance. squares: the sum of (x - m)^2; `off` corrects for the
  * rounding of the mean m. */
 static PST_ALWAYS_INLINE double pst_end_var(double sum, double m,
                                             double squares, int64_t n,
@@ -30,8 +32,8 @@ static PST_ALWAYS_INLINE double pst_end_var(double sum, double m,
     return fmax(squares - (double)n * off * off, 0.0) / (by > 0.0 ? by : 0.0);
 }
 
-/* The number that is subtracted from each element: the maximum, or 0 if it is
- * not finite. */
+/* Returns the number that the second pass subtracts from each element: the
+ * maximum, or 0 if the maximum is not finite. */
 static PST_ALWAYS_INLINE double pst_between_logsumexp(double max)
 {
     return fabs(max) < (double)INFINITY ? max : 0.0;

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Updates acc with better elements; a NaN is better than all but an earlier
+/* Updates acc by elements that win over it. A NaN wins over all but an earlier
  * NaN. */
 static void update_extremum(struct pst_acc *acc, int64_t n, const double *x,
                             double sign)
@@ -108,9 +108,9 @@ static struct pst_value *equal_mask(struct pst_vjp *v, struct pst_value *x,
                         PST_ARGS(pst_v(same), pst_v(nan_x)));
 }
 
-/* Divides the gradient among the elements that equal the result. If it is NaN,
- * all NaN elements count as equal for max and min; for amax and amin none does,
- * and the gradient is NaN. */
+/* Divides the gradient among the elements that equal the result. If the result
+ * is NaN: for max and min all NaN elements count as equal; for amax and amin
+ * none does, and the gradient is NaN. */
 static enum pst_status divide_vjp(struct pst_vjp *v, int arg, int keepdim)
 {
     struct pst_value *x = pst_vjp_in(v, 0), *g = pst_vjp_grad(v, 0);

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* Lines shorter than SHORT are transposed, TURNED at a time, and folded
- * across. */
+/* Lines shorter than SHORT are transposed, TURNED lines at a time, and then
+ * reduced across the lines. */
 #define SHORT  32
 #define TURNED 64
 
@@ -12,15 +12,16 @@ struct job {
     const struct pst_call *call;
     const struct pst_folding *how;
     struct pst_reduce r;
-    /* Operands of `kept`: the result and the tensor; of `gone`: the tensor, or
-     * the transposed lines. */
+    /* Loops over the kept dimensions (operands: the result, the tensor) and the
+     * reduced ones (operand: the tensor, or the transposed lines). */
     struct pst_nd kept, gone;
-    /* along: the reduced dimensions are adjacent in memory; turns: their lines
-     * are short, so they are transposed first; wide: the elements are f64 */
+    /* along: the reduced dimensions are adjacent in memory; turns: also, their
+     * lines are short, so that they are transposed first; wide: the elements
+     * are f64 */
     bool along, turns, wide;
     int64_t size; /* bytes of an element */
-    /* for pst_fold_run_best(): indices of the best elements are stored; values:
-     * their values, too */
+    /* for pst_fold_run_best(). best: indices of the best elements are stored;
+     * values: the elements, too */
     bool best, values;
 };
 
@@ -110,9 +111,9 @@ static double round_to_dtype(const struct job *k, double m)
     return k->wide ? m : (double)(float)m;
 }
 
-/* Define a search for the first index of the best element of a line or of each
- * column. Rows of columns are searched from the last to the first, so that the
- * first of equal elements wins. */
+/* Define the search for the first index of the best element, in a line or in
+ * each column. The rows of columns are searched from the last to the first, so
+ * that the first of equal elements wins. */
 #define FIND(type)                                                             \
     static bool is_##type(type x, type best)                                   \
     {                                                                          \

@@ -3,9 +3,10 @@
 #define PENSTOCK_STAGES_OPS_REDUCE_FOLD_H
 /*
  * Fast reductions of f32 and f64 over any dimensions, in one or two passes over
- * the elements of a result: along memory if the reduced dimensions are adjacent
- * in it, else across it, many results at a time. The order of a sum depends on
- * shapes and strides only.
+ * the elements of a result. If the reduced dimensions are adjacent in memory, a
+ * pass goes along a line of elements of one result, else across rows with the
+ * elements of many results. The order of a sum depends on shapes and strides
+ * only.
  */
 #include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/reduce/reduce.h"
@@ -15,11 +16,11 @@
 /* The loops of one line of simd/fold.def. */
 struct pst_fold {
     double empty;
-    /* Folds n contiguous elements; m: the number between the passes (struct
-     * pst_folding), in their dtype. */
+    /* Reduces n contiguous elements; m: the number between the two passes
+     * (struct pst_folding), rounded to the dtype of the elements. */
     double (*along)(int64_t n, const void *x, double m);
-    /* Folds rows, `stride` apart, of cols <= PST_FOLD_COLS elements into
-     * total[cols]; m[cols]: for each result its number between the passes. */
+    /* Reduces rows of cols <= PST_FOLD_COLS elements, `stride` apart, into
+     * total[cols]; m[cols]: the number between the passes, for each result. */
     void (*across)(int64_t rows, int64_t cols, int64_t stride, const void *x,
                    const double *m, double *total);
     double (*join)(double a, double b);
@@ -33,7 +34,7 @@ struct pst_fold {
 #include "stages/ops/cpu/simd/fold.def"
 #undef FOLD
 
-/* The folds of one operator for f32 and for f64. n: elements per result. */
+/* The passes of one operator, for f32 and for f64. n: elements per result. */
 struct pst_folding {
     const struct pst_fold *first[2], *second[2]; /* second NULL: one pass */
     /* Computes the number m for the second pass from the first pass's result;
@@ -44,17 +45,17 @@ struct pst_folding {
                   double second, int64_t n);
 };
 
-/* True for f32 or f64 (in and out) and dimensions that these loops can
- * reduce. */
+/* True if in and out are f32 or f64 and these loops can reduce the
+ * dimensions. */
 bool pst_fold_fits(const struct pst_call *call, int arg);
 bool pst_fold_fits_best(const struct pst_call *call, int arg);
 /* Reduces in[0] to out[0]; argument `arg` gives the dimensions, as in
  * pst_reduce_dims. */
 void pst_fold_run(const struct pst_call *call, int arg,
                   const struct pst_folding *how);
-/* Does the same for max and min of one dimension (or all): writes the values to
- * out[0] unless `values` is false, and their first indices to the last
- * output. */
+/* Does the same for max and min of one dimension (or all). Writes the values to
+ * out[0] unless `values` is false, and the first index of each value to the
+ * last output. */
 void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
                        const struct pst_fold *const fold[2]);
 

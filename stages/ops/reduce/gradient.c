@@ -10,7 +10,7 @@
     "y0 = slice.Tensor(x, -1, -1); y1 = slice.Tensor(x, -1, -2, -1);"          \
     "x2 = slice.Tensor(x, -1, 2, 3); y2 = slice.Tensor(x, -1, -3, -2);"
 
-/* Gradient for neighbours that are `spacing` apart. */
+/* The gradient for neighbours at the constant distance `spacing`. */
 PST_REWRITE_FORMULA(
     gradient_even,
     "penstock::gradient_even(Tensor self, Scalar spacing, int dim, "
@@ -22,9 +22,9 @@ PST_REWRITE_FORMULA(
     "transpose.int(cat([first / spacing, inner / spacing / 2, last / spacing], "
     "-1), dim, -1)");
 
-/* Gradient for coordinates given in `at`: the derivative of the parabola
- * through three neighbours; l and r are the distances to the left and to the
- * right of the middle one. */
+/* The gradient for the coordinates in `at`: the derivative of the parabola
+ * through three neighbours; l and r are the distances from the middle one to
+ * its left and to its right neighbour. */
 PST_REWRITE_FORMULA(
     gradient_at,
     "penstock::gradient_at(Tensor self, Tensor at, int dim, int edge_order) "
@@ -44,7 +44,7 @@ PST_REWRITE_FORMULA(
          "y0 * ((rn * 2 + ln) / (rn * sn));"
          "transpose.int(cat([first, inner, last], -1), dim, -1)");
 
-/* Returns the spacing of dimension k: number k of a list, or one number for all
+/* Returns the spacing of dimension k: entry k of a list, or one number for all
  * dimensions. */
 static struct pst_arg spacing_at(const struct pst_arg *spacing, unsigned k)
 {

@@ -21,7 +21,8 @@ static void find_extremes(const struct pst_operand *x, double *low,
     }
 }
 
-/* Moves equal ends apart, by `by` each; they are equal if all elements are. */
+/* If all elements are equal, both ends of the range are, too: moves each by
+ * `by`. */
 static void widen_range(double by, double *low, double *high)
 {
     if (*low == *high) {
@@ -61,8 +62,8 @@ static void histc_ref(const struct pst_call *c)
 
 /* --- histogram: edges, weights, densities --------------------------------- */
 
-/* Returns the bin of a, or -1 outside; the last edge belongs to the last
- * bin. */
+/* Returns the bin that contains a; -1 if a is outside. The last bin includes
+ * its upper edge. */
 static int64_t find_bin(const struct pst_operand *edges, int64_t bins, double a)
 {
     int64_t low = 0, high = bins;
@@ -104,8 +105,8 @@ static void count_bins(const struct pst_call *c,
                           total);
 }
 
-/* Returns edge k of bins + 1, computed as linspace does: from the nearer end,
- * in the precision of the dtype. */
+/* Returns edge k of bins + 1 edges, computed in the same way as linspace: from
+ * the nearer end, in the precision of the dtype. */
 static double edge_at(enum pst_dtype dtype, double low, double high, int64_t k,
                       int64_t bins)
 {
@@ -126,7 +127,7 @@ static void histogram_count_ref(const struct pst_call *c)
 {
     const struct pst_arg *range = &c->args[2];
     const int64_t bins = c->args[1].i;
-    double low = 0.0, high = 1.0; /* the ends if x is empty */
+    double low = 0.0, high = 1.0; /* ends of the range if x is empty */
 
     if (range->kind == PST_ARG_FLOATS && range->n == 2) {
         low = range->floats[0];

@@ -11,8 +11,8 @@ struct pst_lane {
     int64_t outer, size, inner;
 };
 
-/* Returns the lanes along `dim`, which is in -rank..rank-1; a 0-dim tensor is
- * one lane of one element. */
+/* Returns the lanes along `dim`, which is in -rank..rank-1; a tensor without
+ * dimensions is one lane of one element. */
 static inline struct pst_lane pst_lane_of(const struct pst_meta *x, int64_t dim)
 {
     const unsigned d = (unsigned)pst_meta_dim(x, dim);

@@ -10,7 +10,7 @@
 /* --- linalg_vector_norm: (sum |x|^p)^(1/p) -------------------------------- */
 
 /* Accumulators for the orders 0, 1, 2, inf and -inf. Squares are summed in
- * double: those of f32 cannot overflow, those of f64 can. */
+ * double: squares of f32 cannot overflow there, those of f64 can. */
 static void sum_zero(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)
@@ -43,8 +43,8 @@ static void add_smallest(struct pst_acc *acc, int64_t n, const double *x)
             acc->a = fabs(x[i]);
 }
 
-/* Adds powers to a. The exponent is in b because accumulators do not see the
- * arguments. */
+/* Adds powers to acc->a. The exponent is in acc->b, because accumulators do not
+ * get the arguments. */
 static void sum_power(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)
@@ -106,8 +106,8 @@ static double root_of(const struct pst_call *c PST_UNUSED, double first,
     return sqrt(first);
 }
 
-/* With m = 0, `squares` sums the squares of the elements. Sums beyond f32
- * become infinite, as in PyTorch. */
+/* The loop `squares` sums (x - m)^2; with m = 0 this is the sum of x^2. Sums
+ * beyond the range of f32 become infinite, as in PyTorch. */
 PST_FOLD_ONE(norm_2, 2, squares, root_of)
 PST_FOLD_ONE(norm_1, 2, abs, NULL)
 PST_FOLD_ONE(norm_0, 2, nonzero, NULL)

@@ -15,7 +15,7 @@ static struct pst_lane lane_along(const struct pst_meta *x,
     return pst_lane_all(x);
 }
 
-/* Multiplies integers as integers, with wrap-around. An empty product is 1. */
+/* Multiplies integers as integers, which wrap around. An empty product is 1. */
 static void prod(const struct pst_call *c, const struct pst_arg *dim)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
@@ -43,9 +43,9 @@ static void prod(const struct pst_call *c, const struct pst_arg *dim)
     }
 }
 
-/* Multiplies g by the product of all other elements, exactly if an element is
- * 0. Without a zero this is g y / x as in PyTorch, so that infinities and NaN
- * agree. */
+/* Sets the gradient of each element: g times the product of all other elements,
+ * which is exact if an element is 0. Without a zero it is g y / x as in
+ * PyTorch, so that infinities and NaN agree. */
 static void backward_lane(const struct pst_call *c, double g, int64_t first,
                           const struct pst_lane *l)
 {
@@ -146,8 +146,8 @@ const struct pst_op pst_op_prod_dim_int = {
 };
 PST_CPU_KERNELS(prod_dim_int, prod_dim_kernels);
 
-/* The gradient has one element for each lane, in their order; its shape is not
- * used. */
+/* grad_output has one element for each lane, in the order of lanes; its shape
+ * does not matter. */
 const struct pst_op pst_op_prod_backward = {
     .schema = "penstock::prod_backward(Tensor grad_output, Tensor self, "
               "int? dim=None) -> Tensor",

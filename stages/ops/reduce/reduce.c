@@ -93,7 +93,7 @@ int64_t pst_reduce_load_whole(enum pst_dtype as, const struct pst_operand *x,
 struct walk {
     const struct pst_call *call;
     const struct pst_reduction *how;
-    enum pst_dtype as; /* elements are converted to this first */
+    enum pst_dtype as; /* dtype to which elements are converted first */
     bool whole;        /* true: accumulates in acc.whole */
     int64_t base;      /* offset of the first element */
     struct pst_acc acc;

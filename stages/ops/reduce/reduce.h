@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_OPS_REDUCE_REDUCE_H
 #define PENSTOCK_STAGES_OPS_REDUCE_REDUCE_H
 /*
- * Engine of reductions: the dimensions of a tensor are either kept or reduced.
+ * Engine of reductions: each dimension of a tensor is either kept or reduced.
  * References feed the reduced elements of each result, in row-major order, to
  * an accumulator in double or int64.
  */
@@ -18,40 +18,44 @@ struct pst_reduce {
     int64_t n_out, n_in; /* number of results, elements per result */
 };
 
-/* For operators without a dimension argument: all are reduced. */
+/* Value of `arg` for operators without a dimension argument, which reduce
+ * all. */
 #define PST_REDUCE_ALL (-1)
 
-/* Returns the dimensions given by argument arg (int, int[], None;
- * PST_REDUCE_ALL). */
+/* Sets ret[d] for the dimensions d that argument arg lists: int, int[], None
+ * for all; or all if arg is PST_REDUCE_ALL. */
 void pst_reduce_dims(const struct pst_meta *x, const struct pst_arg *args,
                      int arg, bool ret[PST_MAX_RANK]);
 void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call,
                      int arg);
 
-/* True for an empty list, which means no dimension in any.dims and all.dims,
- * unlike in other reductions. */
+/* True for an empty list: any.dims and all.dims then reduce no dimension, other
+ * reductions all. */
 bool pst_reduce_none(const struct pst_arg *dim);
-/* Returns the correction of a variance: argument correction of var.correction,
- * a number, or unbiased of var.dim, a bool; 1 if it is None. */
+/* Returns the correction of a variance, from argument `correction` of
+ * var.correction (a number) or `unbiased` of var.dim (a bool); 1 if it is
+ * None. */
 double pst_reduce_correction(const struct pst_arg *arg);
 
-/* A contiguous tensor as (outer, rows, cols) with reduced rows; cols = 1
- * reduces along memory. False: the reduced dimensions are not adjacent. */
+/* A contiguous tensor as (outer, rows, cols), of which rows are reduced; with
+ * cols = 1 the reduction is along memory. pst_reduce_box returns false if the
+ * reduced dimensions are not adjacent. */
 struct pst_box {
     int64_t outer, rows, cols;
 };
 bool pst_reduce_box(const struct pst_call *c, int arg, struct pst_box *ret);
 
-/* Returns element `at` of x converted to dtype `as`: `sum(x, dtype=int32)`
- * drops the fraction of every element, not of their sum. The second function is
- * for integers, which may exceed the range of `as`: they wrap around at the
- * end. */
+/* Return element `at` of x converted to dtype `as`: `sum(x, dtype=int32)` drops
+ * the fraction of every element, not of their sum. The second function is for
+ * integers. Its result may exceed the range of `as`, since sums only wrap
+ * around at the end. */
 double pst_reduce_load(enum pst_dtype as, const struct pst_operand *x,
                        int64_t at);
 int64_t pst_reduce_load_whole(enum pst_dtype as, const struct pst_operand *x,
                               int64_t at);
 
-/* An accumulator; zeroed (except b) before the first element. */
+/* An accumulator. All members but b, which has an initial value of its own, are
+ * 0 before the first element. */
 struct pst_acc {
     double a, b;
     int64_t whole; /* result of add_i64 */
@@ -73,15 +77,16 @@ void pst_reduce_run(const struct pst_call *call, int arg,
 void pst_reduce_run_best(const struct pst_call *call, int arg, unsigned k,
                          const struct pst_reduction *how);
 
-/* Sets result k to x's sizes without the dimensions of argument arg (or with
- * size 1 there); keepdim is a bool argument or -1. */
+/* Infers result k: the sizes of x without the dimensions in argument arg, or
+ * with size 1 there. keepdim: index of a bool argument, or -1. */
 enum pst_status pst_reduce_infer(struct pst_infer *c, unsigned k,
                                  enum pst_dtype dtype, int arg, int keepdim);
-/* Fails if a reduced dimension (or the tensor) is empty: max, argmax. */
+/* Fails if a reduced dimension (or the tensor) is empty, for max and argmax. */
 enum pst_status pst_reduce_not_empty(struct pst_infer *c, int arg);
 
-/* Expands g, the gradient of a result, to the shape of the input; g has the
- * reduced dimensions with size 1 (keepdim), or lacks them. */
+/* Expands g, the gradient of a result, to the shape of the input. If argument
+ * keepdim is true, g has the reduced dimensions with size 1, else it lacks
+ * them. */
 struct pst_value *pst_reduce_spread(struct pst_vjp *v, struct pst_value *g,
                                     int arg, int keepdim);
 /* Returns the input elements per result. */

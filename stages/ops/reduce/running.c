@@ -4,13 +4,13 @@
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/reduce/lane.h"
 
-/* Lanes that are computed together, so that additions of different lanes
- * overlap: contiguous lanes (ROWS), or adjacent columns (COLUMNS). */
+/* Number of lanes that are computed together, so that additions of different
+ * lanes overlap: contiguous lanes (ROWS), or adjacent columns (COLUMNS). */
 #define ROWS    8
 #define COLUMNS 64
 
-/* `lanes` lanes of n elements with stride `step`; `apart` is the stride between
- * lanes. */
+/* `lanes` lanes of n elements: `step` is the stride between the elements of a
+ * lane, `apart` the stride between lanes. */
 struct piece {
     int64_t first, n, step, lanes, apart;
 };

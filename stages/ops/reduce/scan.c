@@ -7,7 +7,7 @@
 
 /* --- cumsum --------------------------------------------------------------- */
 
-/* Inputs are contiguous. Every output is rounded once. */
+/* The inputs are contiguous. Every output is rounded once. */
 static void cumsum_ref(const struct pst_call *c)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
@@ -88,7 +88,7 @@ PST_CPU_KERNELS(cumsum, cumsum_kernels);
 /* --- diff ----------------------------------------------------------------- */
 
 /* The tensors prepend, self and append (NULL: absent), which diff joins along
- * its dimension. */
+ * its dimension, in this order. */
 struct joined {
     const struct pst_operand *part[3];
     struct pst_lane lane[3];
@@ -109,8 +109,8 @@ static void join_parts(const struct pst_call *c, struct joined *ret)
     }
 }
 
-/* Returns the offset of element i of row (outer, inner) in its part, and the
- * part. */
+/* Finds element i of joined row (outer, inner): sets *ret to the tensor that
+ * has it, and returns its offset there. */
 static int64_t locate_element(const struct joined *j, int64_t outer,
                               int64_t inner, int64_t i,
                               const struct pst_operand **ret)
@@ -123,7 +123,7 @@ static int64_t locate_element(const struct joined *j, int64_t outer,
     return (outer * j->lane[k].size + i) * j->lane[k].inner + inner;
 }
 
-/* out[i] = sum over k of (-1)^(n-k) C(n, k) x[i + k]; for bool n is 1 and the
+/* out[i] = sum over k of (-1)^(n-k) C(n, k) x[i + k]. For bool, n is 1 and the
  * difference is xor. */
 static void diff_ref(const struct pst_call *c)
 {
@@ -254,7 +254,8 @@ static enum pst_status diff_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Contiguous only; in[1] and in[2] (prepend and append) may be absent. */
+/* The kernels need contiguous inputs; in[1] and in[2] (prepend and append) may
+ * be absent. */
 static const struct pst_kernel diff_kernels[] = {
     {"diff_ref", PST_ISA_ANY, PST_D_ANY, 0, NULL, NULL, diff_ref, 0.0},
 };

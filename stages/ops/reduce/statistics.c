@@ -46,7 +46,8 @@ static double all_end(const struct pst_acc *acc,
 static const struct pst_reduction any_how = {any_add, NULL, NULL};
 static const struct pst_reduction all_how = {all_add, all_end, NULL};
 
-/* u8 gives u8, as in PyTorch, where it was the boolean type before bool. */
+/* The result of u8 is u8 as in PyTorch, where u8 was the boolean type before
+ * bool. */
 static enum pst_dtype logic_dtype(const struct pst_infer *c)
 {
     const struct pst_meta *x = pst_infer_in(c, 0);
@@ -156,8 +157,8 @@ LOGIC(all_dims, "all.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
 
 /* --- var ------------------------------------------------------------------ */
 
-/* Updates acc by Welford's method: a is the mean so far, b the sum of squared
- * distances from it. */
+/* Updates acc by Welford's method: a is the mean so far, b the sum of the
+ * squared distances from it. */
 static void var_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -195,9 +196,9 @@ static enum pst_status infer_var(struct pst_infer *c)
     return pst_reduce_infer(c, 0, x->dtype, 1, 3);
 }
 
-/* The gradient is 2 (x - mean) / (n - correction), as in PyTorch. If dimensions
- * are given this holds even for n <= correction; without them it is infinite
- * then, and NaN at the mean. */
+/* The gradient is 2 (x - mean) / (n - correction), as in PyTorch: with given
+ * dimensions also if n <= correction. Without given dimensions it is then
+ * infinite, or NaN where x is the mean. */
 static enum pst_status var_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0);
@@ -251,8 +252,8 @@ PST_CPU_KERNELS(var_dim, var_kernels);
 
 /* --- logsumexp ------------------------------------------------------------ */
 
-/* Updates acc: a is the maximum so far, b the sum of exp(x - a); -inf adds
- * nothing. */
+/* Updates acc: a is the maximum so far, b the sum of exp(x - a); an x of -inf
+ * adds nothing. */
 static void logsumexp_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     if (acc->n == 0)

@@ -97,7 +97,7 @@ static void along_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* Columns are shared among threads, so that each sum is in the order of its
+/* Columns are divided among threads, so that each sum is in the order of its
  * rows. */
 static void across_part(void *ctx, unsigned part, unsigned parts)
 {
@@ -155,7 +155,7 @@ static void sum_f32(const struct pst_call *c, int arg, bool mean,
     }
 PST_SIMD_EACH(RUN)
 
-/* Kernels for other strides, and for reduced dimensions that are not
+/* Kernels for other strides, or for reduced dimensions that are not
  * adjacent. */
 static double mean_of(const struct pst_call *c PST_UNUSED, double sum,
                       double m PST_UNUSED, double second PST_UNUSED, int64_t n)
@@ -296,7 +296,7 @@ static enum pst_status sum_dim_vjp(struct pst_vjp *v)
     return set_spread(v, pst_vjp_grad(v, 0), 1, 2);
 }
 
-/* Divides the gradient before it is expanded: fewer divisions. */
+/* Divides the gradient before expanding it, which takes fewer divisions. */
 static struct pst_value *mean_gradient(struct pst_vjp *v, int arg)
 {
     return pst_vjp_div_scalar(v, pst_vjp_grad(v, 0),

@@ -7,7 +7,8 @@
 
 enum pst_whole { PST_WHOLE_SUM, PST_WHOLE_ANY, PST_WHOLE_ALL };
 
-/* True for a sum of bool or i64 in i64; argument arg as in pst_reduce_dims. */
+/* True for a sum of bool or i64 whose result is i64; arg: see
+ * pst_reduce_dims. */
 bool pst_whole_fits_sum(const struct pst_call *call, int arg);
 /* True for `any` or `all` of bool elements with a bool result. */
 bool pst_whole_fits_logic(const struct pst_call *call, int arg);

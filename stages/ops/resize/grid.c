@@ -12,8 +12,8 @@
 /* Fewer positions than this run on the calling thread. */
 #define SERIAL 1024
 
-/* The settings of a sampler; in all three operators mode, padding and align
- * follow the tensors. */
+/* The settings of a sampler. In all three operators the arguments mode, padding
+ * and align follow the tensors. */
 struct sampler {
     unsigned dims;
     int64_t n, c, positions, volume;
@@ -77,8 +77,8 @@ static enum pst_status sampler_3d_infer(struct pst_infer *c)
     return sampler_infer(c, 3);
 }
 
-/* Infers an operator of gradient, input and grid; the result is like argument
- * `like`. */
+/* Infers an operator with arguments gradient, input and grid, whose result is
+ * like argument number `like`. */
 static enum pst_status backward_infer(struct pst_infer *c, unsigned like)
 {
     const struct pst_meta *g, *x, *grid;
@@ -146,11 +146,12 @@ static double load(const struct pst_operand *x, int64_t i)
 }
 
 /* Receives one input of a result: its index in x's plane, its weight, and the
- * derivatives of the weight by the coordinates, in the grid's order. */
+ * derivatives of the weight with respect to the coordinates, in the grid's
+ * order. */
 typedef void (*tap_fn)(void *ctx, int64_t place, double weight,
                        const double slope[3]);
 
-/* Calls fn for all inputs at position p of image n that lie inside x. */
+/* Calls fn for all inputs within x that position p of image n uses. */
 static void each_tap(const struct sampler *s, int64_t n, int64_t p, tap_fn fn,
                      void *ctx)
 {
@@ -298,7 +299,7 @@ static void grid_ref(const struct pst_call *c)
     16 /* 4 along each of two dimensions, 2 along each of three                \
         */
 
-/* The inputs of one position, computed once for all channels. */
+/* The inputs of one position; computed once for all channels. */
 struct taps {
     unsigned n;
     int64_t place[MAX_TAPS];
@@ -323,7 +324,8 @@ struct fast {
                const struct taps *t);
 };
 
-/* Does the same as each_tap with keep_tap, for a contiguous 2-D f32 grid. */
+/* Collects inputs like each_tap with keep_tap, for a contiguous 2-D f32
+ * grid. */
 static void plane_taps(const struct sampler *s, int64_t i, struct taps *t)
 {
     const float *grid = (const float *)s->grid->data + i * 2;
@@ -346,7 +348,7 @@ static void plane_taps(const struct sampler *s, int64_t i, struct taps *t)
         }
 }
 
-/* Writes the inputs of position p of image n. */
+/* Collects the inputs of position p of image n. */
 static void find_taps(const struct sampler *s, int64_t n, int64_t p,
                       struct taps *t)
 {
@@ -357,8 +359,8 @@ static void find_taps(const struct sampler *s, int64_t n, int64_t p,
         each_tap(s, n, p, keep_tap, t);
 }
 
-/* Parts are whole images, since a gradient of the input adds to all of its
- * image. */
+/* Pool function. A part consists of whole images, since a gradient of the input
+ * adds to all elements of its image. */
 static void images_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct fast *f = ctx;
@@ -550,8 +552,8 @@ PST_REWRITE(grid_sampler,
 
 /* --- affine grids ------------------------------------------------------- */
 
-/* Returns the coordinates of n positions in -1..1, where -1 and 1 are the
- * centres of the outermost pixels (align) or their outer edges. */
+/* Returns the coordinates of n pixel centres in -1..1. With align, -1 and 1 are
+ * the centres of the outermost pixels, else their outer edges. */
 static struct pst_value *coordinates(struct pst_rewrite *w, struct pst_extent n,
                                      bool align, enum pst_dtype dtype)
 {

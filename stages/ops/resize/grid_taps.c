@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* A coordinate in pixels, with its derivative by the grid's coordinate. */
+/* A coordinate in pixels, with its derivative with respect to the grid's
+ * coordinate. */
 struct place {
     double at, slope;
 };
@@ -19,7 +20,7 @@ static struct place clip(struct place p, int64_t n)
     return p;
 }
 
-/* Reflects p at low / 2 and high / 2 until it is between them. */
+/* Reflects p at the borders low / 2 and high / 2 until it is between them. */
 static struct place reflect(struct place p, double low, double high)
 {
     const double min = low / 2.0, span = (high - low) / 2.0;
@@ -46,7 +47,8 @@ static struct place pad_place(int padding, bool align, int64_t n,
     return padding == PST_GRID_ZEROS ? p : clip(p, n);
 }
 
-/* Returns the index, or -1 if it is outside of 0..n-1 or NaN. */
+/* Returns the index at position `at`, or -1 if that is outside of 0..n-1 or
+ * NaN. */
 static int64_t index_of(double at, int64_t n)
 {
     return at >= 0.0 && at < (double)n ? (int64_t)at : -1;
@@ -69,8 +71,8 @@ static void cubic_weights(double t, double weight[4], double slope[4])
     }
 }
 
-/* Computes the coordinate in f32 as PyTorch rounds it: near a tie the rounding
- * decides which pixel is nearest. */
+/* Computes the coordinate in f32 with PyTorch's rounding, which decides near a
+ * tie which pixel is nearest. */
 static double spot_f32(unsigned dims, bool align, int64_t n, float g)
 {
     const float size = (float)(align ? n - 1 : n);

@@ -2,8 +2,9 @@
 /* pixel_shuffle and pixel_unshuffle, as views and permutations. */
 #include "stages/ops/core/rewrite.h"
 
-/* Leading dimensions stay. (C r^2, H, W) is viewed as (C, r, r, H, W) and
- * permuted to (C, H, r, W, r); unshuffle does the reverse. */
+/* Leading dimensions are kept. pixel_shuffle views (C r^2, H, W) as (C, r, r,
+ * H, W) and permutes that to (C, H, r, W, r); pixel_unshuffle does the
+ * reverse. */
 static enum pst_status rewrite_shuffle(struct pst_rewrite *w, bool up)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rewrites all PyTorch names of resizing to penstock.resize. Scale factors are
- * per dimension, 0 where none is given. */
+/* Rewrites all PyTorch names of resizing to penstock.resize, which has one
+ * scale factor per dimension; 0: none is given. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -19,8 +19,8 @@ static enum pst_status emit_resize(struct pst_rewrite *w, const char *mode,
                                            pst_b(align), scales)));
 }
 
-/* Rewrites an operator whose arguments are sizes, align_corners (linear and
- * cubic modes), and a scale factor per dimension. */
+/* Rewrites an operator with the arguments sizes, align_corners (linear and
+ * cubic modes), and a scale factor for each dimension. */
 static enum pst_status rewrite_sized(struct pst_rewrite *w, const char *mode,
                                      unsigned dims, bool aligns)
 {
@@ -50,8 +50,8 @@ static struct pst_extent scaled(struct pst_rewrite *w, struct pst_extent n,
     return pst_extent_in(w->build, &down, 0);
 }
 
-/* Rewrites an operator that takes either sizes or scale factors; the other is
- * None. */
+/* Rewrites an operator with the arguments sizes and scale factors, one of which
+ * is None. */
 static enum pst_status vec(struct pst_rewrite *w, const char *mode,
                            unsigned dims, bool aligns)
 {

@@ -11,8 +11,8 @@
 
 /* Arguments of rnn_layer. */
 enum { GATES, H0, C0, W_HH, B_HH, W_HR, MODE, REVERSE };
-/* Arguments of rnn_layer_backward. The first one is never absent, since its
- * dtype chooses the kernel. */
+/* Arguments of rnn_layer_backward. Y comes first, because the dtype of the
+ * first tensor chooses the kernel and Y is never absent. */
 enum { Y, DY, DH_N, DC_N, BH0, BC0, BW_HH, BW_HR, SAVED, BMODE, BREVERSE };
 
 static const char *const modes[] = {
@@ -32,7 +32,8 @@ static int find_mode(const char *name)
 
 /* --- inference ---------------------------------------------------------- */
 
-/* Checks that argument i is absent or has these sizes (rank 2: n x m; 1: n). */
+/* Checks that argument i is absent, or has these sizes: (n, m) if rank is 2,
+ * (n) if rank is 1. */
 static enum pst_status check_sizes(const struct pst_infer *c, unsigned i,
                                    unsigned rank, int64_t n, int64_t m,
                                    enum pst_dtype dtype)
@@ -49,7 +50,8 @@ static enum pst_status check_sizes(const struct pst_infer *c, unsigned i,
                           pst_meta_text(t, text));
 }
 
-/* Reads the layer's sizes from its weights; the caller sets t and b. */
+/* Reads the layer's sizes from its weights, but not s->t and s->b, which the
+ * caller sets. */
 static enum pst_status read_shape(const struct pst_infer *c, unsigned mode,
                                   unsigned w_hh, unsigned w_hr, unsigned c0,
                                   struct pst_rnn_shape *s)
@@ -307,7 +309,8 @@ static size_t backward_ref_scratch(const struct pst_call *c, unsigned threads)
     return ref_scratch(c, true);
 }
 
-/* Copies an operand to doubles at *scratch and advances it; NULL if absent. */
+/* Copies an operand as doubles to *scratch, which is moved to its end; NULL if
+ * absent. */
 static double *load(const struct pst_operand *x, double **scratch)
 {
     double *ret = *scratch;
@@ -439,7 +442,8 @@ static struct pst_value *emit_narrow(struct pst_vjp *v, struct pst_value *x,
                         PST_ARGS(pst_v(x), pst_i(dim), pst_i(from), pst_i(n)));
 }
 
-/* Returns the state before each step: y shifted by one step, with h0. */
+/* Returns the state before each step: y shifted by one step, beginning with
+ * h0. */
 static struct pst_value *previous_states(struct pst_vjp *v, struct pst_value *y,
                                          struct pst_value *h0, bool reverse)
 {

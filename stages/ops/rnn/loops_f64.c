@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/gemm.h"
 
-/* Matmul of the f64 loops, which are the reference: kept simple. */
+/* Matmul of the f64 loops. It is simple, because they are the reference. */
 static void gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
                      double *c)
 {

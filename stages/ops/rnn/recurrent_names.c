@@ -23,7 +23,7 @@ static struct pst_value *nth(struct rnn *r, struct pst_value *x, unsigned i)
                   PST_ARGS(pst_v(x), pst_i(0), pst_i(i)));
 }
 
-/* Emits one direction of a layer; i counts layers and directions. Its
+/* Emits one direction of a layer, number i of all directions of all layers. Its
  * parameters are w_ih, w_hh, b_ih, b_hh and w_hr. */
 static struct pst_value *emit_direction(struct rnn *r, struct pst_value *x,
                                         unsigned i, bool reverse)
@@ -102,7 +102,7 @@ static enum pst_status check_layers(struct rnn *r, const struct pst_value *x,
     return PST_OK;
 }
 
-/* Emits all layers; the arguments from `params` on are the same in all four
+/* Emits all layers. The arguments from `params` on are the same in all four
  * operators. */
 static enum pst_status emit_layers(struct pst_rewrite *w, const char *mode,
                                    struct pst_value *h, struct pst_value *c)

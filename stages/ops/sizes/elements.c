@@ -31,7 +31,8 @@ static void broadcast_sizes(const struct pst_site *s, const struct pst_value *v,
     }
 }
 
-/* Elementwise operators: the result broadcasts all tensor arguments. */
+/* Elementwise operators: the result has the sizes to which all tensor arguments
+ * broadcast. */
 void pst_sizes_elements(const struct pst_site *s)
 {
     struct pst_extent sizes[PST_MAX_RANK];
@@ -76,8 +77,8 @@ void pst_sizes_reduced(const struct pst_site *s)
     }
 }
 
-/* topk: the results are like argument 0, but argument 1 is their size in
- * dimension `dim`. */
+/* topk: the results have the sizes of argument 0, except that argument 1 is
+ * their size in dimension `dim`. */
 void pst_sizes_counted(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -89,8 +90,8 @@ void pst_sizes_counted(const struct pst_site *s)
                      pst_extent_in(s->b, &s->node->args[1], 0));
 }
 
-/* add_rows and max_rows: the results are like argument 0, with argument 3 as
- * their number of rows. */
+/* add_rows and max_rows: the results have the sizes of argument 0, except that
+ * argument 3 is their number of rows. */
 void pst_sizes_of_rows(const struct pst_site *s)
 {
     pst_site_like(s, 0, pst_site_in(s, 0));
@@ -149,7 +150,8 @@ void pst_sizes_linear(const struct pst_site *s)
         pst_site_set(s, 0, rank - 1, pst_site_size(s, pst_site_in(s, 1), 0));
 }
 
-/* addmm and baddbmm: batches and rows of argument 1, columns of argument 2. */
+/* addmm and baddbmm: the batch and the rows of argument 1, the columns of
+ * argument 2. */
 void pst_sizes_added_product(const struct pst_site *s)
 {
     const struct pst_value *a = pst_site_in(s, 1), *b = pst_site_in(s, 2);
@@ -218,7 +220,7 @@ void pst_sizes_convolved(const struct pst_site *s)
 
 /* --- indices ------------------------------------------------------------ */
 
-/* embedding(weight, indices): the sizes of indices, then a row's size. */
+/* embedding(weight, indices): the sizes of indices, then the size of a row. */
 void pst_sizes_looked_up(const struct pst_site *s)
 {
     const struct pst_value *at = pst_site_in(s, 1);
@@ -242,9 +244,9 @@ void pst_sizes_selected(const struct pst_site *s)
 
 /* --- leading dimensions ------------------------------------------------- */
 
-/* The last n dimensions of the results depend on argument 0 and on integer
- * arguments; they are unknown if any of these is symbolic. The dimensions
- * before them are those of argument 0. */
+/* Sets the dimensions of the results before the last n to those of argument 0.
+ * The last n depend on the last n of argument 0 and on integer arguments; they
+ * become unknown if any of these is symbolic. */
 static void set_last_unknown(const struct pst_site *s, unsigned n)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -268,8 +270,8 @@ void pst_sizes_pooled(const struct pst_site *s)
     set_last_unknown(s, s->node->args[1].n);
 }
 
-/* A recurrent layer returns the states of all steps, the last states, and what
- * its gradient needs. */
+/* A recurrent layer returns the states of all steps, the last states, and a
+ * tensor that its gradient needs. */
 void pst_sizes_recurred(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0), *h = pst_site_in(s, 1);
@@ -303,7 +305,7 @@ void pst_sizes_counted_groups(const struct pst_site *s)
     }
 }
 
-/* x (N, C, H, W) sampled by a grid (N, H', W', 2) is (N, C, H', W'). */
+/* x (N, C, H, W), sampled by a grid (N, H', W', 2), gives (N, C, H', W'). */
 void pst_sizes_sampled(const struct pst_site *s)
 {
     const struct pst_value *grid = pst_site_in(s, 1);

@@ -9,8 +9,8 @@ const struct pst_value *pst_site_in(const struct pst_site *s, unsigned i)
     return arg->kind == PST_ARG_VALUE ? arg->value : NULL;
 }
 
-/* Returns the argument of that name; NULL if the operator lacks it or it is
- * None. */
+/* Returns the argument of that name; NULL if the operator has none or the
+ * argument is None. */
 const struct pst_arg *pst_site_arg(const struct pst_site *s, const char *name)
 {
     const int i = pst_schema_arg(s->node->schema, name);
@@ -42,7 +42,8 @@ void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d)
     pst_site_set(s, k, d, unknown);
 }
 
-/* Gives the results from `first` on the sizes of v if they have its rank. */
+/* Gives the results from `first` on the sizes of v; a result of another rank
+ * gets unknown sizes. */
 void pst_site_like(const struct pst_site *s, unsigned first,
                    const struct pst_value *v)
 {

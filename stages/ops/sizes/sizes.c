@@ -156,7 +156,7 @@ void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
             rules[i].rule(&s);
             return;
         }
-    /* Operators outside the table that are elementwise. */
+    /* Operators of the elementwise family that are not in the table. */
     if (pst_op_family(op) == pst_op_family(&pst_op_add_Tensor)) {
         pst_sizes_elements(&s);
         return;

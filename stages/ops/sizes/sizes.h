@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_STAGES_OPS_SIZES_SIZES_H
 #define PENSTOCK_STAGES_OPS_SIZES_SIZES_H
 /*
- * Propagates symbolic sizes: computes expressions for the sizes that inference
- * has found. A rule computes a size from the operands' sizes with
- * stages/graph/sizes/extent.h; if it contradicts inference, or if an operator
- * has no rule, the size is unknown. The file gives sizes of values that it
- * names, so rules matter for intermediate values of compositions.
+ * Propagates symbolic sizes: finds expressions for the sizes that inference has
+ * computed. A rule computes the expression of a size from the operands' sizes
+ * with stages/graph/sizes/extent.h; if its value contradicts inference, or if
+ * an operator has no rule, the size is unknown. The model file gives sizes of
+ * the values that it names, so rules matter for the intermediate values of
+ * compositions.
  */
 #include "stages/graph/sizes/extent.h"
 #include "stages/ops/core/op.h"
@@ -22,24 +23,25 @@ typedef void (*pst_sizes_fn)(const struct pst_site *s);
 
 /* Returns the value of argument i; NULL if it is not a tensor. */
 const struct pst_value *pst_site_in(const struct pst_site *s, unsigned i);
-/* Returns the argument of that name; NULL if the operator has none or it is
- * None. */
+/* Returns the argument of that name; NULL if the operator has none or the
+ * argument is None. */
 const struct pst_arg *pst_site_arg(const struct pst_site *s, const char *name);
-/* Returns the dimension of v that an integer argument names, 0..rank-1; dim
- * NULL: `otherwise`. -1 if it is invalid. */
+/* Returns the dimension of v, 0..rank-1, that an integer argument names, or
+ * dimension `otherwise` if dim is NULL; -1 if the dimension does not exist. */
 int pst_site_dim(const struct pst_value *v, const struct pst_arg *dim,
                  int64_t otherwise);
-/* True if dimension d of x is given by the argument (NULL, none: all are). */
+/* True if the argument names dimension d of x; NULL or an empty list names
+ * all. */
 bool pst_site_reduces(const struct pst_value *x, const struct pst_arg *dim,
                       unsigned d);
 struct pst_extent pst_site_size(const struct pst_site *s,
                                 const struct pst_value *v, unsigned d);
-/* Sets dimension d of result k, if it exists. */
+/* Sets dimension d of result k, if the result has it. */
 void pst_site_set(const struct pst_site *s, unsigned k, unsigned d,
                   struct pst_extent size);
 void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d);
-/* Sets the sizes of the results from `first` on to those of v, if they have its
- * rank. */
+/* Gives the results from `first` on the sizes of v; a result of another rank
+ * gets unknown sizes. */
 void pst_site_like(const struct pst_site *s, unsigned first,
                    const struct pst_value *v);
 

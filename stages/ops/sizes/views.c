@@ -5,8 +5,8 @@
 
 /* --- views -------------------------------------------------------------- */
 
-/* view, reshape, _unsafe_view: argument 1 lists the sizes; one -1 takes the
- * remaining elements. */
+/* view, reshape, _unsafe_view: argument 1 lists the sizes; one of them may be
+ * -1, which takes the remaining elements. */
 void pst_sizes_viewed(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -53,8 +53,8 @@ void pst_sizes_resized(const struct pst_site *s)
                          pst_extent_in(s->b, list, d));
 }
 
-/* unfold: the number of windows replaces the dimension, and the elements of one
- * window become the last dimension. */
+/* unfold: dimension `dim` gets the number of windows, and a new last dimension
+ * the elements of a window. */
 void pst_sizes_windows(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -172,7 +172,7 @@ void pst_sizes_permuted(const struct pst_site *s)
                           (unsigned)pst_meta_dim(&x->meta, dims->ints[d])));
 }
 
-/* All results lack the dimension in which an index is chosen. */
+/* No result has the dimension `dim`, in which the operator chooses an index. */
 void pst_sizes_without_dim(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -231,8 +231,8 @@ void pst_sizes_moved(const struct pst_site *s)
     }
 }
 
-/* Splits a dimension: into pieces of equal size (the last one takes the rest),
- * into a number of pieces (chunk), or into the sizes of a list. */
+/* The results are pieces of dimension `dim`: of equal size (the last one may be
+ * smaller), as many as a number says (chunk), or with the sizes of a list. */
 void pst_sizes_cut(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);

@@ -177,7 +177,8 @@ struct job {
     const struct pst_softmax_loops *loops;
     bool log;
     int64_t size; /* bytes of an element */
-    /* g: gradient, and x the result of the forward operator; NULL: forward */
+    /* g: gradient, or NULL for the forward operator. x: input or, with g, the
+     * result of the forward operator. */
     const char *x, *g;
     char *y;
 };

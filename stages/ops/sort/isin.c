@@ -115,7 +115,7 @@ const struct pst_op pst_op_is_in = {
 };
 PST_CPU_KERNELS(is_in, is_in_kernels);
 
-/* Compares in the dtype that both operands promote to. */
+/* Compares in the dtype to which both operands promote. */
 static enum pst_status isin_rewrite(struct pst_rewrite *w)
 {
     const enum pst_dtype dtype = pst_result_type(w->args, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* mode: the smallest of the most frequent elements of a lane; its index is the
- * last one in PyTorch's order of equal elements. */
+/* mode: the smallest of the most frequent elements of a lane. Its index is that
+ * of the last of these elements in PyTorch's order. */
 #include "stages/ops/sort/radix.h"
 
 static void mode_ref(const struct pst_call *c)

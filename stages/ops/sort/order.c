@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns a signed integer for each double, in the same order. */
+/* Returns an integer for a double such that integers have the order of the
+ * doubles. */
 static int64_t float_key(double x)
 {
     int64_t bits;

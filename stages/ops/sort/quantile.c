@@ -15,8 +15,8 @@ PST_COMPOSE(
     "sort.stable(self, stable=stable, dim=dim, descending=descending)[1]");
 PST_COMPOSE(msort, "msort(Tensor self) -> Tensor", "sort(self, 0)[0]");
 
-/* Replaces lanes in the last dimension by their quantiles q (a vector). If a
- * lane has NaN, its quantiles are NaN; if not `nan_too`, NaN is ignored. */
+/* Replaces each lane in the last dimension by its quantiles q (a vector). If
+ * `nan_too`, a lane with NaN has quantiles of NaN; else NaN is ignored. */
 PST_REWRITE_FORMULA(
     quantiles,
     "penstock::quantiles(Tensor self, Tensor q, bool nan_too, "
@@ -63,8 +63,8 @@ static enum pst_status quantile(struct pst_rewrite *w, bool nan_too)
                PST_ARGS(pst_v(x), pst_v(q), pst_b(nan_too), w->args[4]));
     if (x == NULL)
         return w->build->status;
-    /* Permutes (..., q) to (q, ...); keepdim adds the dimension of the lane as
-     * 1. */
+    /* Permutes (..., q) to (q, ...); with keepdim, also adds the dimension of
+     * the lane with size 1. */
     order[0] = x->meta.rank - 1;
     for (unsigned k = 1; k < x->meta.rank; k++)
         order[k] = k - 1;

@@ -130,9 +130,9 @@ static void insertion_sort(struct pst_sort_pair *a, int64_t n)
     }
 }
 
-/* Sorts by digits of 8 bits, the lowest first; digits that all keys share are
- * skipped. Equal keys keep their order, which is that of the indices if pairs
- * came in that order. */
+/* Sorts by digits of 8 bits, the lowest digit first; a digit that is equal in
+ * all keys is skipped. Equal keys keep their order, which is that of the
+ * indices if the pairs were in that order. */
 static void radix_sort(struct pst_sort_pair *a, struct pst_sort_pair *spare,
                        int64_t n, unsigned bytes)
 {
@@ -161,8 +161,8 @@ static void radix_sort(struct pst_sort_pair *a, struct pst_sort_pair *spare,
         memcpy(a, from, (size_t)n * sizeof(*a));
 }
 
-/* Partitions so that the k smallest come first, in any order, and the largest
- * of them is at k - 1; 0 < k <= n. */
+/* Partitions the pairs: the k smallest come first, in any order, and the
+ * largest of these is at k - 1; 0 < k <= n. */
 static void partition(struct pst_sort_pair *a, int64_t n, int64_t k)
 {
     int64_t low = 0, high = n - 1;
@@ -195,8 +195,8 @@ static void partition(struct pst_sort_pair *a, int64_t n, int64_t k)
     insertion_sort(a + low, high - low + 1);
 }
 
-/* Keeps the first k of n pairs in sorted order, without reordering them;
- * returns the last key. */
+/* Removes all pairs but the k smallest, which keep their order; returns the
+ * largest of their keys. */
 static uint64_t keep_first(struct pst_sort_pair *a, int64_t n, int64_t k,
                            struct pst_sort_pair *spare)
 {
@@ -215,7 +215,7 @@ static uint64_t keep_first(struct pst_sort_pair *a, int64_t n, int64_t k,
     return last.key;
 }
 
-/* Collects the first k <= FEW elements in sorted order to a, sorted. */
+/* Writes the k <= FEW smallest elements to a, sorted. */
 static void collect_few(const struct lane *l, int64_t k,
                         struct pst_sort_pair *a)
 {
@@ -240,9 +240,9 @@ static void collect_few(const struct lane *l, int64_t k,
     }
 }
 
-/* Collects the first k < n elements in sorted order to a, ordered by index. a
- * and spare have the capacity pst_sort_capacity(n, k): candidates are collected
- * in a, and cut to k whenever a is full. */
+/* Writes the k < n smallest elements to a, in the order of their indices. a and
+ * spare have the capacity pst_sort_capacity(n, k): candidates are collected in
+ * a, and whenever a is full, only the k smallest are kept. */
 static void collect_first(const struct lane *l, int64_t k,
                           struct pst_sort_pair *a, struct pst_sort_pair *spare)
 {
@@ -258,7 +258,8 @@ static void collect_first(const struct lane *l, int64_t k,
             have = k;
         }
         load(l, i, m, block);
-        /* An equal key loses, because its index is larger. */
+        /* An element equal to the limit is left out, because its index is
+         * larger. */
         for (int64_t j = 0; j < m; j++)
             if (block[j] < limit || limit == UINT64_MAX)
                 a[have++] = (struct pst_sort_pair){block[j], i + j};
@@ -277,8 +278,8 @@ struct job {
     size_t share; /* scratch of a thread, in pairs */
 };
 
-/* Returns the number of pairs in the scratch of a thread, for the first k of n:
- * enough to collect them, and for the whole lane if there are ties. */
+/* Returns the number of pairs in the scratch of a thread for the first k of n:
+ * enough for collect_first(), or for the whole lane if there are ties. */
 static size_t topk_share(int64_t n, int64_t k)
 {
     return (size_t)PST_MAX(2 * pst_sort_capacity(n, k), n);
@@ -299,7 +300,7 @@ static bool has_ties(const struct pst_sort_pair *a, int64_t n)
             ((const type *)c->in[0].data)[from + a[i].index * inner];          \
     break
 
-/* Stores n elements as pst_sort_store does. */
+/* Stores n sorted elements and their indices, like pst_sort_store. */
 static void store(const struct pst_call *c, int64_t from, int64_t to,
                   int64_t inner, const struct pst_sort_pair *a, int64_t n)
 {
@@ -320,13 +321,13 @@ static void store(const struct pst_call *c, int64_t from, int64_t to,
 static void run_first(const struct job *j, const struct lane *lane,
                       int64_t first, int64_t to, struct pst_sort_pair *a)
 {
-    /* One more element shows whether the last one equals one that is left
-     * out. */
+    /* The element after the k-th shows whether the k-th equals one that is
+     * left out. */
     const int64_t n = j->topk ? PST_MIN(j->k + 1, lane->n) : lane->n;
     struct pst_sort_pair *spare = a + pst_sort_capacity(lane->n, n);
-    /* An unstable sort has its own order of equal elements (select.c). For
-     * integers, equal elements are expected, so radix sort is not tried
-     * first. */
+    /* An unstable sort orders equal elements as PyTorch does (select.c), so
+     * radix sort serves only lanes without equal elements. Integers usually
+     * have some, so it is not tried for them. */
     const bool loose = !j->topk && !j->stable && n > PST_SORT_SMALL;
     bool settled =
         j->topk ? j->sorted

@@ -9,7 +9,8 @@
  */
 #include "stages/ops/sort/sort.h"
 
-/* Returns the number of pairs collected before they are cut to k of n. */
+/* Returns how many pairs are collected before only the first k of n are
+ * kept. */
 static inline int64_t pst_sort_capacity(int64_t n, int64_t k)
 {
     return k < n ? 2 * k + 128 : n;

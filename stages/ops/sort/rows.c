@@ -4,8 +4,8 @@
 
 /* --- sort, topk ----------------------------------------------------------- */
 
-/* True if equal elements keep the order of their indices. In PyTorch they do if
- * that is requested, and where it uses radix sort. */
+/* True if equal elements keep the order of their indices: in PyTorch they do if
+ * `stable` requests it, and where it uses radix sort. */
 static bool is_stable(const struct pst_call *c, const struct pst_arg *stable,
                       bool descending)
 {
@@ -77,7 +77,7 @@ static void topk_ref(const struct pst_call *c)
     }
 }
 
-/* Runs the fast kernels (sort/fast.h). */
+/* Runs the fast kernel (sort/radix.h). */
 static void sort_run(const struct pst_call *c)
 {
     const bool descending = c->args[2].b;
@@ -157,7 +157,8 @@ static enum pst_status infer_sort_stable(struct pst_infer *c)
     return infer_sorted(c, 2);
 }
 
-/* Checks that k is between `least` and the size of dimension dim_arg. */
+/* Checks that k is between `least` and the size of the dimension in argument
+ * dim_arg. */
 static enum pst_status check_k(const struct pst_infer *c, unsigned dim_arg,
                                int64_t least)
 {
@@ -194,7 +195,7 @@ static enum pst_status infer_topk(struct pst_infer *c)
     };                                                                         \
     PST_CPU_KERNELS(id, id##_kernels)
 
-/* Rows above the reference, for ROW. */
+/* Entries of a kernel table before the reference, for ROW. */
 #define DIGITS(id, pairs_fn)                                                   \
     {                                                                          \
         .name = #id "_digits",                                                 \
@@ -221,8 +222,8 @@ ROW(topk,
 
 /* --- one element of a lane ------------------------------------------------ */
 
-/* Returns a position in the ascending order of a lane of n elements, of which
- * `nans` are NaN. */
+/* Chooses a position in the ascending order of a lane of n elements, of which
+ * the last `nans` are NaN. */
 typedef int64_t (*choice_fn)(const struct pst_call *c, int64_t n, int64_t nans);
 
 static void select_element(const struct pst_call *c, const struct pst_lane *l,
@@ -318,7 +319,7 @@ static enum pst_status infer_median(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set(c, 0, x->dtype, 0, NULL);
 }
 
-/* The gradient is divided among the elements that equal the result. */
+/* The gradient is divided equally among the elements that equal the result. */
 #define PUT_ALL                                                                \
     "hits = isnan(self) == isnan(result) ? "                                   \
     "logical_or(isnan(self), self == result) : False;"                         \

@@ -8,15 +8,16 @@
 #include <math.h>
 #include <string.h>
 
-/* A row of n sorted elements, optionally through a permutation (sorter). */
+/* A row of n elements in ascending order, which may be the order of a
+ * permutation (sorter). */
 struct row {
     const struct pst_operand *sorted, *sorter;
     int64_t first, n;
     bool right;
 };
 
-/* Holds any 64-bit integer and any double, because PyTorch compares integers
- * exactly. */
+/* Represents any 64-bit integer and any double exactly, because PyTorch
+ * compares integers exactly. */
 typedef long double number;
 _Static_assert(LDBL_MANT_DIG >= 64, "a long double holds any int64_t");
 
@@ -43,8 +44,8 @@ static number element_at(const struct row *r, int64_t i)
     return load(r->sorted->meta->dtype, r->sorted->data, r->first + i);
 }
 
-/* Returns the number of elements before x (right: before or equal); NaN is
- * last. */
+/* Returns the number of elements before x (or equal to x, if `right`); NaN
+ * comes last. */
 static int64_t search_row(const struct row *r, number x)
 {
     int64_t low = 0, high = r->n;
@@ -63,8 +64,8 @@ static int64_t search_row(const struct row *r, number x)
     return low;
 }
 
-/* Searches rows of `sorted` (one, or as many as x has rows). If x is NULL, it
- * searches `value`. */
+/* Searches rows of `sorted`: one row, or as many as x has. If x is NULL,
+ * searches for the number `value` instead of the elements of x. */
 static void search_all(const struct pst_call *c,
                        const struct pst_operand *sorted,
                        const struct pst_operand *x, const struct pst_arg *value,

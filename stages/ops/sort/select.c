@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Selects the first k of n elements, or sorts all. Which of equal elements are
- * selected, and their order, follows from the steps of the algorithm. PyTorch's
+ * Selects the first k of n elements, or sorts all. The steps of the algorithm
+ * decide which of equal elements are selected, and in which order. PyTorch's
  * topk and sort use the C++ library (topk: partial_sort if k is at most n/64,
- * else nth_element and sort) and kthvalue its own code, so the same steps are
- * made here. Models meet ties where a router starts as zero or scores are cut
- * off by ReLU, and the choice among them changes what experts compute.
+ * else nth_element and sort) and kthvalue its own code; the functions here take
+ * the same steps. Models have ties where a router starts as zero or where ReLU
+ * makes scores 0, and the choice among them decides which experts compute.
  */
 #include "stages/ops/sort/sort.h"
 
@@ -29,7 +29,7 @@ static void swap(item *a, item *b)
 /* --- heaps: the last in order is at the root ------------------------------ */
 
 /* Puts v into the heap a[0..n), whose slot `hole` is free: moves the hole down
- * to a leaf along the later children, then v up. */
+ * to a leaf, always to the later child, then moves v up. */
 static void sift(item *a, int64_t n, int64_t hole, item v)
 {
     const int64_t top = hole;
@@ -54,7 +54,7 @@ static void sift(item *a, int64_t n, int64_t hole, item v)
     a[hole] = v;
 }
 
-/* Moves the root to *to and puts the old element of *to into the heap. */
+/* Moves the root to *to, and puts the old *to into the heap. */
 static void exchange(item *a, int64_t n, item *to)
 {
     const item v = *to;
@@ -63,7 +63,7 @@ static void exchange(item *a, int64_t n, item *to)
     sift(a, n, 0, v);
 }
 
-/* Selects the first k elements in order, as a heap. */
+/* Moves the k smallest of n elements to a[0..k), as a heap. */
 static void heap_select(item *a, int64_t k, int64_t n)
 {
     for (int64_t i = (k - 2) / 2; k > 1 && i >= 0; i--)
@@ -82,8 +82,8 @@ static void partial_sort(item *a, int64_t k, int64_t n)
 
 /* --- partitions ----------------------------------------------------------- */
 
-/* Moves a[i] down to its position. There must be an element that is not after
- * it. */
+/* Moves a[i] towards a[0] until the element before it is not larger. Such an
+ * element must exist. */
 static void insert(item *a, int64_t i)
 {
     const item v = a[i];
@@ -119,9 +119,9 @@ static void choose_pivot(item *a, int64_t n)
     swap(a, median);
 }
 
-/* Partitions around the median and returns where the second part begins: none
- * of its elements is before one of the first part. Equal elements are exchanged
- * too. */
+/* Partitions around a pivot, the median of three elements, and returns the
+ * start of the second part: none of its elements is before one of the first
+ * part. Elements equal to the pivot are exchanged, too. */
 static int64_t partition(item *a, int64_t n)
 {
     int64_t low = 1, high = n;
@@ -140,15 +140,15 @@ static int64_t partition(item *a, int64_t n)
     }
 }
 
-/* Returns the number of partitions after which a heap is used to bound the
- * time. */
+/* Returns the limit of nested partitions, after which a heap is used to bound
+ * the time. */
 static int depth_of(int64_t n)
 {
     return 2 * (63 - __builtin_clzll((unsigned long long)n));
 }
 
-/* Puts the element into a[nth] that sorting would put there, after those that
- * precede it. */
+/* Reorders the elements so that a[nth] is the element that sorting would put
+ * there, and the elements before it are not after it in the order. */
 static void nth_element(item *a, int64_t nth, int64_t n)
 {
     int64_t begin = 0, end = n;
@@ -170,7 +170,7 @@ static void nth_element(item *a, int64_t nth, int64_t n)
     insertion_sort(a + begin, end - begin);
 }
 
-/* Leaves unsorted runs of at most PST_SORT_SMALL elements. `depth` bounds the
+/* Sorts, except for runs of at most PST_SORT_SMALL elements. `depth` limits the
  * recursion. */
 static void rough_sort(item *a, int64_t n, int depth)
 {
@@ -218,10 +218,10 @@ static void order_pair(item *a, item *b)
         swap(a, b);
 }
 
-/* Moves the median of a[0], the middle one and the last one to a[0], the least
- * of them to a[1], and the largest to the end. Then partitions and moves a[0]
- * to *ret_high: nothing before it is larger, and nothing from *ret_low on is
- * smaller. */
+/* Moves the median of a[0], the middle element and the last one to a[0], the
+ * least of the three to a[1] and the largest to the end. Then partitions, and
+ * moves a[0] to *ret_high: no element before it is larger, and no element from
+ * *ret_low on is smaller. */
 static void partition_by_median(item *a, int64_t n, int64_t *ret_low,
                                 int64_t *ret_high)
 {
@@ -260,7 +260,7 @@ void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k)
         if (begin + high >= k)
             end = begin + high;
         if (begin + high <= k)
-            begin += low; /* if the pivot is k, this ends the loop */
+            begin += low; /* ends the loop if k is the pivot's position */
     }
     if (end - begin == 2)
         order_pair(a + begin, a + begin + 1);

@@ -6,7 +6,8 @@
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/reduce/lane.h"
 
-/* An element with its key in the order of its dtype: NaN is the largest. */
+/* An element, with an integer key that has the order of the elements; NaN is
+ * the largest. */
 struct pst_sort_item {
     int64_t key, index; /* index within the lane */
 };
@@ -16,23 +17,23 @@ struct pst_sort_pair {
     int64_t index; /* within the lane */
 };
 
-/* Moves the k smallest of n keys to the front, in order if sorted. Ties are
- * resolved, and ordered, as in PyTorch's topk. */
+/* Moves the k smallest of n keys to the front, in order if `sorted`. The choice
+ * among equal keys, and their order, are those of PyTorch's topk. */
 void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k,
                      bool sorted);
-/* Sorts n pairs by key, like PyTorch's sort without stable=True; stable for up
- * to PST_SORT_SMALL elements. */
+/* Sorts n pairs by key, with equal keys in the order of PyTorch's sort without
+ * stable=True; stable for up to PST_SORT_SMALL elements. */
 void pst_sort_unstable(struct pst_sort_pair *a, int64_t n);
 #define PST_SORT_SMALL 16
 /* Reorders a so that a[k] has the k-th smallest key, counted from 0
- * (quickselect). Ties are resolved as in PyTorch's kthvalue. */
+ * (quickselect). Equal keys are ordered as by PyTorch's kthvalue. */
 void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k);
 
 /* Loads the lane of elements first, first + inner, ... */
 void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
                    int64_t n, struct pst_sort_item *ret);
-/* Loads the lane as pairs, the largest first if descending; scratch: capacity
- * for 2 n items. */
+/* Loads the lane as pairs, whose keys ascend or, if `descending`, descend with
+ * the elements; scratch: capacity for 2 n items. */
 struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
                                           int64_t first, int64_t inner,
                                           int64_t n, bool descending,
@@ -49,12 +50,13 @@ size_t pst_sort_scratch(const struct pst_call *c, int dim);
  * both results. */
 void pst_sort_store(const struct pst_call *c, int64_t to, int64_t from,
                     int64_t index);
-/* Infers result 0 like x with n elements along dimension `dim`, or without it
- * if n < 0 (with size 1 if keep), and result 1 with these sizes in i64. */
+/* Infers result 0: x with n elements along dimension `dim` or, if n < 0,
+ * without this dimension (with size 1 if keep). Result 1 has the same sizes and
+ * dtype i64. */
 enum pst_status pst_sort_infer(struct pst_infer *c, unsigned dim_arg, int64_t n,
                                bool keep);
-/* Inference of OPERATOR(self, dim, keepdim) with one element per lane, and its
- * gradient. */
+/* Inference of, and gradient for, OPERATOR(self, dim, keepdim), which returns
+ * one element per lane. */
 enum pst_status pst_sort_infer_one(struct pst_infer *c);
 #define PST_SORT_PUT_ONE                                                       \
     "self: scatter_add(zeros_like(self), dim, "                                \

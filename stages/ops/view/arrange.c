@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Compositions whose number of parts depends on the arguments. */
+/* Compositions whose number of nodes depends on the arguments. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
@@ -35,8 +35,8 @@ static unsigned dim_of(struct pst_rewrite *w, const struct pst_value *x,
 
 /* --- meshgrid ------------------------------------------------------------- */
 
-/* Expands tensor k along dimension k; "xy" exchanges the first two
- * dimensions. */
+/* Expands tensor k along dimension k of the grid; indexing "xy" exchanges the
+ * first two dimensions. */
 static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
 {
     struct pst_value *const *in = w->args[0].values;
@@ -88,7 +88,7 @@ PST_REWRITE(meshgrid_indexing,
 
 /* --- repetitions ---------------------------------------------------------- */
 
-/* Missing leading repetitions are 1. */
+/* If there are fewer repetitions than dimensions, the leading ones are 1. */
 static enum pst_status tile_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -108,7 +108,8 @@ static enum pst_status tile_rewrite(struct pst_rewrite *w)
                PST_ARGS(pst_v(x), pst_rw_ints(w, repeats, rank))));
 }
 
-/* Adds a dimension after dim, expands it, and merges it with dim. */
+/* Repeats elements: adds a dimension after dim, expands it, and merges it with
+ * dim. */
 static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -138,7 +139,7 @@ static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
     size[dim] = pst_extent_mul(w->build, size[dim], repeats);
     for (unsigned d = dim + 1; d < rank; d++)
         size[d] = size[d + 1];
-    /* Clones, because a reshape without repetitions would be a view. */
+    /* Copies, because the reshape would be a view if repeats is 1. */
     x = pst_rw(w, &pst_op_clone, PST_ARGS(pst_v(x)));
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, rank, size));
 }
@@ -160,7 +161,7 @@ static void emit_piece(struct pst_rewrite *w, unsigned k, unsigned dim,
                                  end, pst_i(1)));
 }
 
-/* If the size does not divide evenly, the first pieces are longer by 1. */
+/* If the size is not a multiple of n, the first pieces are longer by 1. */
 static enum pst_status sections_rewrite(struct pst_rewrite *w)
 {
     const struct pst_value *x = pst_rewrite_in(w, 0);
@@ -176,7 +177,7 @@ static enum pst_status sections_rewrite(struct pst_rewrite *w)
     w->n_outs = (unsigned)n;
     size = pst_rw_size(w, x, dim);
     for (unsigned k = 0; k < w->n_outs; k++) {
-        /* The length is ceil((size - k) / n). */
+        /* The length of piece k is ceil((size - k) / n). */
         const struct pst_extent rest =
             pst_extent_sub(w->build, size, pst_extent(k));
         const struct pst_extent end = pst_extent_add(
@@ -330,8 +331,8 @@ PST_REWRITE(pad_sequence,
 
 /* --- writes to windows ---------------------------------------------------- */
 
-/* Emits a copy of x with src on the diagonal of dimensions a and b that is
- * shifted by `shift`. */
+/* Emits a copy of x whose diagonal of dimensions a and b, shifted by `shift`,
+ * is src. */
 static struct pst_value *write_diagonal(struct pst_rewrite *w,
                                         struct pst_value *x,
                                         struct pst_value *src, int64_t shift,
@@ -375,7 +376,7 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *src = pst_rewrite_in(w, 0), *zeros;
     const int64_t shift = w->args[1].i;
-    struct pst_value like = *src; /* has the rank of the result */
+    struct pst_value like = *src; /* a value with the rank of the result */
     struct pst_extent size[PST_MAX_RANK], side;
     unsigned a, b;
 
@@ -400,8 +401,8 @@ static enum pst_status diag_embed_rewrite(struct pst_rewrite *w)
     return pst_rewrite_out(w, 0, write_diagonal(w, zeros, src, shift, a, b));
 }
 
-/* Returns `value`; it is marked unknown for a view with dynamic sizes, whose
- * layout in its storage is not known. */
+/* Returns `value` as an extent: with an unknown expression for a view with
+ * dynamic sizes, whose layout in its storage is unknown; else as a constant. */
 static struct pst_extent of_storage(const struct pst_rewrite *w,
                                     const struct pst_value *v, int64_t value)
 {
@@ -421,8 +422,8 @@ static struct pst_arg strides_of(struct pst_rewrite *w,
     return pst_rw_ints(w, stride, v->meta.rank);
 }
 
-/* Writes to a copy of the whole storage and returns the window of it that self
- * has. Elements written outside of that window are lost. */
+/* Writes src to a copy of the whole storage and returns the part of the copy
+ * that self is. Elements that are written outside of self are lost. */
 static enum pst_status as_strided_scatter_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *all = x, *owner;
@@ -472,8 +473,8 @@ const struct pst_op pst_op_as_strided_scatter = {
     .rewrite = as_strided_scatter_rewrite,
 };
 
-/* Fills the diagonal of all dimensions; with `wrap`, it starts again further
- * down in a tall matrix. */
+/* Fills the diagonal of all dimensions. With `wrap`, the diagonal of a tall
+ * matrix starts again below its end. */
 static enum pst_status fill_diagonal_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *x = pst_rewrite_in(w, 0), *src;

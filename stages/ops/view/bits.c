@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* view(dtype): reinterprets the storage, also if the elements of the two dtypes
+/* view(dtype): reinterprets the storage, even if the elements of the two dtypes
  * have different sizes. */
 #include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
-/* Splits or joins elements of the last dimension; the strides of the others are
- * converted to the new element size. */
+/* Splits or joins elements of the last dimension; strides of the other
+ * dimensions are converted to the new element size. */
 static enum pst_status resize_elements(struct pst_infer *c,
                                        const struct pst_meta *x,
                                        enum pst_dtype to)

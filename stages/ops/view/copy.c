@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Side of the square that a transposing copy handles at a time: it touches 16
- * cache lines on either side. */
+/* Side of the squares in which a copy transposes, so that it touches 16 cache
+ * lines of src and of dst. */
 #define TILE  16
 #define BLOCK 256 /* elements converted at a time */
 
@@ -237,11 +237,11 @@ static void row_move(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
 /* --- short rows ----------------------------------------------------------- */
 
-/* Rows of fewer elements are not worth a call each. */
+/* Rows with fewer elements are not worth a function call each. */
 #define SHORT 16
 
-/* Copies n short rows. They lie along the last dimension of c->nd, which nd
- * lacks. */
+/* Copies n rows. A row is the last dimension of c->nd, over which nd does not
+ * loop. */
 #define PLANE(name, type, set)                                                 \
     static void name(void *ctx, const struct pst_nd *nd,                       \
                      const int64_t *offset, int64_t n)                         \
@@ -288,8 +288,8 @@ static bool copy_planes(struct copy *c, struct pst_pool *pool)
 
 /* --- transposing ---------------------------------------------------------- */
 
-/* Transposes rows [begin, end) along `flat`, over the whole last dimension, in
- * squares. */
+/* Transposes rows [begin, end) along dimension `flat`, over the whole last
+ * dimension, in squares. */
 static void transpose(const struct copy *c, const int64_t *offset,
                       int64_t begin, int64_t end)
 {
@@ -356,7 +356,7 @@ static bool is_transposed(struct copy *c)
 /* --- copies on another device --------------------------------------------- */
 
 static _Thread_local struct {
-    pst_view_copy_fn fn; /* NULL: copies are made here */
+    pst_view_copy_fn fn; /* NULL: copies are made by this file */
     void *ctx;
 } elsewhere;
 
@@ -402,7 +402,7 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
         elsewhere.fn(elsewhere.ctx, from, src, to, dst, accumulate);
         return;
     }
-    if (one) { /* the element is converted once */
+    if (one) { /* the only element is converted once */
         c.dst = cell;
         c.accumulate = false;
         convert_element(&c, 0, 0);

@@ -40,7 +40,8 @@ static void copy_to(const struct pst_call *c, bool reference,
 
 /* --- cat, stack ----------------------------------------------------------- */
 
-/* True for an empty vector, which cat accepts with any other shape. */
+/* True for an empty vector, which cat accepts together with tensors of any
+ * shape. */
 static bool is_nothing(const struct pst_meta *x)
 {
     return x->rank == 1 && x->size[0] == 0;
@@ -232,7 +233,7 @@ static enum pst_status infer_repeat(struct pst_infer *c)
     return pst_infer_set(c, 0, x->dtype, times->n, sizes);
 }
 
-/* Copies in[0] once to every position of the grid. */
+/* Copies in[0] once to every position of the grid of repetitions. */
 static void repeat_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta *out = c->out[0].meta, *x = c->in[0].meta;
@@ -260,7 +261,8 @@ static void repeat_into(const struct pst_call *c, bool reference)
     }
 }
 
-/* Sums dimension by dimension: (..., times, size, ...) over times. */
+/* Sums the gradient over the repetitions, one dimension at a time: (..., times,
+ * size, ...) over times. */
 static enum pst_status repeat_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *times = &v->node->args[1];

@@ -11,8 +11,8 @@
 
 /* --- constant_pad_nd, pad ------------------------------------------------- */
 
-/* Padding is given by pairs (before, after) from the last dimension on;
- * negative numbers crop. */
+/* Infers the padded sizes. `pad` lists pairs (before, after), beginning with
+ * the last dimension; negative numbers crop. */
 static enum pst_status infer_pad(struct pst_infer *c)
 {
     const struct pst_arg *pad = &c->args[1];
@@ -52,8 +52,8 @@ static void fill_output(const struct pst_operand *out, double value)
         pst_store_f64(out->meta->dtype, out->data, i, value);
 }
 
-/* Copies the window that both tensors have: `from` in in[0] to `to` in
- * out[0]. */
+/* Fills out[0] with the value, then copies to it the window of in[0] that
+ * remains: from offset src of in[0] to offset dst of out[0]. */
 static void pad_into(const struct pst_call *c, const struct pst_arg *value,
                      bool reference)
 {
@@ -99,14 +99,15 @@ static void constant_pad_nd_run(const struct pst_call *c)
     pad_into(c, &c->args[2], false);
 }
 
-/* Pads row by row; a row is the last padded dimension and all dimensions after
- * it. In each dimension: lead: elements of padding before x; skip: elements of
- * x that are cropped at its beginning; both: elements that are copied. */
+/* Pads row by row; a row consists of the last padded dimension and all
+ * dimensions after it. For each dimension: lead: padding elements before x;
+ * skip: elements that are cropped from the start of x; both: elements that are
+ * copied. */
 struct rows {
     const struct pst_call *c;
-    uint64_t value; /* the value that is added, as the bytes of an element */
+    uint64_t value; /* the padding value, as the bytes of an element */
     unsigned last;  /* the last padded dimension */
-    int64_t inner;  /* elements per index of that dimension */
+    int64_t inner;  /* elements per index of dimension `last` */
     int64_t lead[PST_MAX_RANK], skip[PST_MAX_RANK], both[PST_MAX_RANK];
 };
 
@@ -213,8 +214,8 @@ static void constant_pad_nd_ref(const struct pst_call *c)
     pad_into(c, &c->args[2], true);
 }
 
-/* Pads the gradient by the negated numbers: this crops what was added and pads
- * what was cropped. */
+/* Pads the gradient by the negated numbers, which crops added elements and pads
+ * cropped ones. */
 static enum pst_status pad_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *pad = &v->node->args[1];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Padding with the tensor's own elements. Works dimension by dimension and
+/* Padding with the tensor's own elements. Works one dimension at a time and
  * joins pieces of the tensor, flipped or expanded, before and after it.
  * Negative padding crops. */
 #include "stages/ops/core/rewrite.h"
@@ -21,7 +21,8 @@ static struct pst_value *emit_slice(struct pst_rewrite *w, struct pst_value *x,
                            pst_rw_int(w, end), pst_i(1)));
 }
 
-/* Returns the n elements that are added before (`before`) or after x. */
+/* Returns the n elements that padding adds before x or, if `before` is false,
+ * after it. */
 static struct pst_value *emit_edge(struct pst_rewrite *w, struct pst_value *x,
                                    unsigned dim, struct pst_extent n,
                                    enum mode mode, bool before)

@@ -226,7 +226,7 @@ PST_VIEW_ROW(movedim_int,
 
 /* --- expand --------------------------------------------------------------- */
 
-/* Returns in *ret the view of x with `sizes`; -1 keeps a size of x. */
+/* Sets *ret to x expanded to `sizes`, as a view; size -1 keeps that of x. */
 static enum pst_status expand_view(struct pst_infer *c, unsigned k,
                                    const struct pst_meta *x, unsigned rank,
                                    const int64_t *sizes, struct pst_meta *ret)
@@ -292,7 +292,7 @@ PST_VIEW_ROW(broadcast_to, "broadcast_to(Tensor(a) self, SymInt[] size)",
 PST_VIEW_ROW(expand_as, "expand_as(Tensor(a) self, Tensor other)",
              infer_expand_as, expand_vjp);
 
-/* Every result is a view of its own argument. */
+/* Infers one result for each tensor of the list, a view of that tensor. */
 static enum pst_status infer_broadcast_tensors(struct pst_infer *c)
 {
     const struct pst_arg *list = &c->args[0];

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /* view, reshape, flatten, squeeze ...: other sizes for the same elements. The
- * result aliases the input if its strides allow that, else it is a copy. */
+ * result is a view of the input if its strides allow that, else a copy. */
 #include "stages/base/checked.h"
 #include "stages/ops/view/view.h"
 
 #include <string.h>
 
 /*
- * Returns strides for `sizes` (same number of elements) in the storage of
- * `from`; false if there are none. From the right, old dimensions that are
- * contiguous with each other form a run (size 1 never ends one), and new
- * dimensions divide it row by row. New dimensions of size 1 have the same
- * strides as in PyTorch.
+ * Sets *ret to a view of the storage of `from` with `sizes`, which have the
+ * same number of elements; false if no strides allow it. From the right, old
+ * dimensions that are contiguous with each other form a run (size 1 never ends
+ * a run), and new dimensions divide the run. New dimensions of size 1 have the
+ * same strides as in PyTorch.
  */
 static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
                           const int64_t *sizes, struct pst_meta *ret)
 {
-    int64_t step, have = 1, want = 1; /* elements of the run: old and new */
+    int64_t step, have = 1, want = 1; /* elements of the run: old, new */
     int e = (int)rank - 1;
 
     *ret = pst_meta_make(from->dtype, rank, sizes);
@@ -39,7 +39,7 @@ static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
     return e < 0;
 }
 
-/* Copies `sizes` to ret, with -1 replaced. */
+/* Copies `sizes` to ret; replaces -1 by the number of remaining elements. */
 static enum pst_status resolve_sizes(struct pst_infer *c,
                                      const struct pst_meta *x, unsigned rank,
                                      const int64_t *sizes,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Adds a tensor to a window whose elements may overlap, with the same bits as
- * element by element in row-major order. */
+/* Adds a tensor to a window whose elements may overlap. The bits are those of
+ * adding element by element in row-major order. */
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/view/view.h"
 
 struct job {
-    struct pst_nd nd; /* operand 0: the window, 1: the addend */
-    int shared;       /* dimension shared by threads; -1: one thread adds all */
+    struct pst_nd nd; /* operands: 0 the window, 1 the addend */
+    int shared;       /* dimension divided among threads; -1: one adds all */
     bool wide;        /* f64, else f32 */
     char *dst;
     const char *src;
@@ -25,7 +25,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* True if all overlapping elements have the same index in dimension d: shorter
+/* True if elements with different indices in dimension d never overlap: shorter
  * strides do not reach the next index, and longer strides step over the whole
  * dimension. */
 static bool stands_alone(const struct pst_nd *nd, unsigned d)
@@ -73,10 +73,10 @@ static void swap_last(struct job *j, int64_t size)
     j->src -= (n - 1) * nd->stride[1][last - 1] * size;
 }
 
-/* Arranges the dimensions. Those in which nothing overlaps may come in any
- * order: a contiguous one becomes the last, the others come first. The
- * overlapping dimensions keep their order, except that of two such dimensions
- * the shorter may not be the last. */
+/* Orders the dimensions. Those in which nothing overlaps may come in any order:
+ * a contiguous one becomes the last, the others come first. The overlapping
+ * dimensions keep their order, except that of two such dimensions the longer
+ * one becomes the last. */
 static void arrange_dims(struct job *j, const struct pst_nd *nd, int64_t size)
 {
     bool alone[PST_MAX_RANK];

@@ -193,8 +193,7 @@ PST_VIEW_ROW(narrow,
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* Sets result 0 to zeros with the sizes in argument 1; argument 0 must fit into
- * it. */
+/* Sets result 0 to the sizes in argument 1, with the dtype of the gradient. */
 static enum pst_status infer_into_zeros(struct pst_infer *c)
 {
     const struct pst_meta *g;

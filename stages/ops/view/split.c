@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Splits a tensor into views: split, chunk, unbind. The gradient is one cat or
- * stack, never a sum of padded pieces. */
+/* Splits a tensor into views: split, chunk, unbind. The gradient is a single
+ * cat or stack, not a sum of padded pieces. */
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
-/* Sets the results to consecutive pieces along dim, with sizes[k] or, if sizes
- * is NULL, with size `each` (the last one may be shorter). */
+/* Sets the results to consecutive pieces along dim: piece k has size sizes[k]
+ * or, if sizes is NULL, `each` (the last one may be shorter). */
 static enum pst_status set_pieces(struct pst_infer *c, const struct pst_meta *x,
                                   unsigned dim, unsigned n,
                                   const int64_t *sizes, int64_t each)
@@ -85,7 +85,7 @@ static enum pst_status infer_chunk(struct pst_infer *c)
         return status;
     if (x->rank == 0 || n < 1)
         return pst_infer_fail(c, "%lld pieces", (long long)n);
-    if (x->size[dim] == 0) /* as many as requested, all empty */
+    if (x->size[dim] == 0) /* as many pieces as requested, all empty */
         return set_pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1),
                           NULL, 0);
     return equal_pieces(c, x, dim, x->size[dim] / n + (x->size[dim] % n != 0));

@@ -76,8 +76,8 @@ static enum pst_status infer_as_strided(struct pst_infer *c)
     return pst_infer_view(c, 0, 0, &view, offset);
 }
 
-/* Returns zeros of x's shape, contiguous, with g added to the window that the
- * view has; overlapping elements are summed. */
+/* Returns zeros of x's shape, contiguous, with g added to the window that
+ * `view` and `offset` describe; overlapping elements are summed. */
 static struct pst_value *emit_scatter(struct pst_vjp *v,
                                       const struct pst_meta *x,
                                       struct pst_value *g,
@@ -114,8 +114,8 @@ static enum pst_status diagonal_vjp(struct pst_vjp *v)
 
 /* --- unfold --------------------------------------------------------------- */
 
-/* Returns windows of `size` along a dimension, `step` apart, with a new last
- * dimension. */
+/* Returns the view of windows of `size` along a dimension, `step` apart; the
+ * elements of a window are in a new last dimension. */
 static struct pst_meta unfold_window(const struct pst_meta *x,
                                      const struct pst_arg *args, unsigned dim)
 {
@@ -170,8 +170,8 @@ static int64_t storage_end(const struct pst_value *v)
            (int64_t)(pst_meta_span(&v->meta) / pst_dtype_size(v->meta.dtype));
 }
 
-/* True if elements of the window overlap. In order of the strides, each
- * dimension must step over everything that the previous ones reach. */
+/* True if elements of the window overlap. None do if each dimension, by
+ * ascending stride, steps over all elements that the previous ones reach. */
 static bool shares_memory(const struct pst_meta *m)
 {
     int64_t span = 0;
@@ -193,9 +193,9 @@ static bool shares_memory(const struct pst_meta *m)
     return false;
 }
 
-/* As in PyTorch, gradients are summed in the storage that spans both windows;
- * then x takes its own window. Gradients outside of it are lost, and
- * overlapping elements of x divide their sum evenly. */
+/* As in PyTorch, gradients are summed in the storage that spans the windows of
+ * x and y; then x reads its window. Gradients outside of it are lost, and
+ * elements of x that overlap share their sum evenly. */
 static struct pst_value *through_storage(struct pst_vjp *v, struct pst_value *x,
                                          struct pst_value *y)
 {
@@ -237,7 +237,8 @@ static enum pst_status as_strided_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, g);
 }
 
-/* The result of resize_: the first elements of the storage, contiguous. */
+/* Infers the result of resize_: the first elements of the storage,
+ * contiguous. */
 static enum pst_status infer_shrink(struct pst_infer *c)
 {
     const struct pst_arg *size = &c->args[1];

@@ -30,7 +30,7 @@ static void copy_triangle(const struct pst_call *c, int side)
     }
 }
 
-/* Rows of matrices; the part of a row that is kept is contiguous. */
+/* Copies by rows of matrices: the part of a row that is kept is contiguous. */
 struct rows {
     const struct pst_call *c;
     int side;
@@ -51,7 +51,7 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
         const char *src = (const char *)r->c->in[0].data + at;
         char *dst = (char *)r->c->out[0].data + at;
         const int64_t row = i % rows;
-        /* First column that is kept (triu) or dropped (tril). */
+        /* first column that is kept (triu), or last one that is kept (tril) */
         int64_t edge = row + diagonal;
         size_t left;
 
@@ -79,8 +79,7 @@ static void rows_run(const struct pst_call *c, int side)
         rows_part, &r);
 }
 
-/* False for diagonals far outside of any matrix, which the reference
- * handles. */
+/* False for diagonals far outside of any matrix; the reference handles them. */
 static bool rows_support(const struct pst_call *c)
 {
     return c->args[1].i > -(1ll << 40) && c->args[1].i < 1ll << 40;

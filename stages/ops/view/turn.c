@@ -34,8 +34,8 @@ static void reorder_ref(const struct pst_call *c, const struct pst_meta *x,
 }
 
 /* Copies strided views instead of single elements: a flipped dimension is read
- * with a negative stride, a rolled one is copied as two ranges that change
- * places. */
+ * with a negative stride; a rolled dimension is copied in two ranges that
+ * exchange their positions. */
 static void reorder_windows(const struct pst_call *c, const struct pst_meta *x,
                             const struct turn *t)
 {
@@ -103,8 +103,8 @@ static void flip_run(const struct pst_call *c)
         reorder_windows(c, c->in[0].meta, &t);
 }
 
-/* Returns the order of roll, and in ret_x the input; without dims, that is a
- * single row. */
+/* Returns the order of roll, and sets *ret_x to its input, which without dims
+ * is a single row. */
 static struct turn roll_of(const struct pst_call *c, struct pst_meta *ret_x)
 {
     struct pst_meta x = *c->in[0].meta;
@@ -220,7 +220,8 @@ static const struct pst_kernel flip_kernels[] = {
     {"flip_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED | PST_K_ACCUMULATE, NULL,
      NULL, flip_ref, 0.0},
 };
-/* Contiguous only: without dims, the input is read as one row. */
+/* The kernels need contiguous tensors: without dims, the input is read as one
+ * row. */
 static const struct pst_kernel roll_kernels[] = {
     {"roll_windows", PST_ISA_ANY, PST_D_ANY,
      PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL, roll_run, 0.0},

@@ -7,7 +7,7 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/vjp.h"
 
-/* Returns meta without dimension d (select). */
+/* Returns meta without dimension d, as `select` needs it. */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
 
 /* Returns n * stride, 0 on overflow. */
@@ -22,9 +22,9 @@ struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
                                 const struct pst_arg *end, int64_t step);
 
 /*
- * Copies elements of src to dst with dtype conversion; `from` broadcasts to the
- * sizes of `to`. If accumulate is true, the elements are added. Results do not
- * depend on the number of threads.
+ * Copies the elements of src to dst and converts them to its dtype; `from`
+ * broadcasts to the sizes of `to`. If accumulate is true, the elements are
+ * added to dst. Results do not depend on the number of threads.
  */
 void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
                    const void *src, const struct pst_meta *to, void *dst,
@@ -36,8 +36,8 @@ void pst_view_copy_ref(const struct pst_meta *from, const void *src,
                        const struct pst_meta *to, void *dst, bool accumulate);
 
 /*
- * dst += src, f32 or f64, into a view with src's sizes whose elements may
- * overlap; in row-major order for any number of threads.
+ * dst += src, f32 or f64, where dst is a view with src's sizes whose elements
+ * may overlap. Adds in row-major order for any number of threads.
  */
 void pst_view_add(struct pst_pool *pool, const struct pst_meta *from,
                   const void *src, const struct pst_meta *window, void *dst);
@@ -47,29 +47,31 @@ void pst_view_add(struct pst_pool *pool, const struct pst_meta *from,
 #define PST_VIEW_N_COPY 2
 extern const struct pst_kernel pst_view_copy_kernels[PST_VIEW_N_COPY];
 
-/* Zeroes out[0] unless the call accumulates, then copies (or adds) src into the
- * view of out[0] that has src's sizes, these strides and offset. */
+/* Zeroes out[0] unless the call accumulates; then copies (or adds) src to the
+ * view of out[0] that has src's sizes and the strides of `window` and begins at
+ * `offset`. */
 void pst_view_fill_window(const struct pst_call *c, bool reference,
                           const struct pst_operand *src,
                           const struct pst_meta *window, int64_t offset);
 
-/* A flag of kernels, besides those of op.h, that touch operands only through
- * pst_view_copy and pst_view_zero: another device can run their copies. A
- * source of one element may be a number in host memory. */
+/* Flag, besides those of op.h, of kernels that touch operands only through
+ * pst_view_copy and pst_view_zero, so that another device can run these copies
+ * itself. A source of one element may be a number in host memory. */
 #define PST_VIEW_IS_COPIES (1u << 17)
 
 /* Replaces a call of pst_view_copy, or of pst_view_zero if from is NULL. */
 typedef void (*pst_view_copy_fn)(void *ctx, const struct pst_meta *from,
                                  const void *src, const struct pst_meta *to,
                                  void *dst, bool accumulate);
-/* Runs such a kernel, with fn in place of each copy; fn gets the kernel's
- * addresses, which are not accessed here. */
+/* Runs a kernel with flag PST_VIEW_IS_COPIES, with fn in place of each copy. fn
+ * gets the addresses of the call, which are not accessed here. */
 void pst_view_run_with(const struct pst_kernel *kernel,
                        const struct pst_call *call, pst_view_copy_fn fn,
                        void *ctx);
 
-/* Defines a view of its operand. text: the schema without "aten::" and result;
- * how, back: functions for inference and gradient. */
+/* Defines an operator that returns a view of its operand. text: the schema
+ * without "aten::" and result; how: function for inference; back: function for
+ * the gradient. */
 #define PST_VIEW_ROW(id, text, how, back)                                      \
     const struct pst_op pst_op_##id = {                                        \
         .schema = "aten::" text " -> Tensor(a)",                               \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies of a tensor with a window overwritten. Functionalisation turns writes
- * through views into such copies. A window is given by sizes, strides and an
- * offset in the row-major order of a tensor. */
+/* Copies of a tensor in which a window is overwritten. Functionalisation turns
+ * writes to views into such copies. Sizes, strides and an offset, in the
+ * row-major order of the tensor, describe a window. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
@@ -27,8 +27,8 @@ static void write_window(const struct pst_call *c, bool reference,
     }
 }
 
-/* Defines kernels ID and ID_ref, which call ID_into(call, reference). The fast
- * one can run in place: in[0] may be in the memory of out[0]. */
+/* Defines kernels ID and ID_ref, which call ID_into(call, reference). ID can
+ * run in place: in[0] may be the memory of out[0]. */
 #define WRITES (PST_K_INPLACE_0 | PST_K_COPIES)
 #define KERNELS(id)                                                            \
     static void id##_run(const struct pst_call *c)                             \
@@ -148,9 +148,9 @@ static void select_scatter_into(const struct pst_call *c, bool reference)
     write_window(c, reference, &window, offset);
 }
 
-/* The base gets the gradient with zeros in the window, the source gets the
- * window. `reader` is the operator that reads the window; it takes the
- * arguments after the source. */
+/* The gradient of the base is g with zeros in the window, that of the source is
+ * the window of g. `reader` is the operator that reads the window; its
+ * arguments are those after the source. */
 static enum pst_status scatter_vjp(struct pst_vjp *v,
                                    const struct pst_op *reader)
 {
@@ -327,7 +327,8 @@ static void read_strided_run(const struct pst_call *c)
                   c->out[0].meta, c->out[0].data, c->accumulate);
 }
 
-/* Contiguous inputs only, because windows refer to the row-major order. */
+/* The kernels need contiguous inputs, because windows refer to the row-major
+ * order. */
 static const struct pst_kernel read_strided_kernels[] = {
     {"read_strided", PST_ISA_ANY, PST_D_ANY,
      PST_K_ACCUMULATE | PST_VIEW_IS_COPIES, NULL, NULL, read_strided_run, 0.0},
@@ -361,7 +362,7 @@ static enum pst_status infer_scatter_strided(struct pst_infer *c)
     return status;
 }
 
-/* Sums overlapping elements one after the other. */
+/* Adds overlapping elements one after the other. */
 static void scatter_strided_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta window =

@@ -5,7 +5,7 @@
  *     P(a, x) = 1/Gamma(a) times the integral of t^(a-1) e^-t from 0 to x
  *     Q(a, x) = 1 - P(a, x)
  *
- * Each is computed where it is not close to 1, and the other one from it.
+ * The function that is not close to 1 is computed, and the other one from it.
  */
 #include "stages/ops/pointwise/special/special_math.h"
 
@@ -17,9 +17,9 @@
 
 #define PI        3.14159265358979323846
 #define SQRT_2_PI 2.50662827463100050242
-#define LARGE     20.0 /* from here on Gamma(a + 1) uses Stirling's series */
-/* From HUGE_A on, if x is close to a, the uniform expansion is used: the
- * sums would need thousands of terms. */
+#define LARGE     20.0 /* from this a on Gamma(a + 1) uses Stirling's series */
+/* If a is at least HUGE_A and x is close to a, the uniform expansion is used:
+ * the sums would need thousands of terms. */
 #define HUGE_A  1e6
 #define CLOSE   0.04
 #define MAX_SUM 1000000
@@ -40,8 +40,7 @@ static double log1p_less(double m)
     return sum - m * r;
 }
 
-/* Returns log Gamma(1 + a) without losing the digits of a small a, as
- * lgamma(1 + a) would. */
+/* Returns log Gamma(1 + a); for small a with more digits than lgamma(1 + a). */
 static double log_gamma_1p(double a)
 {
     /* Minus Euler's constant, then zeta(k) / k with alternating signs. */
@@ -137,8 +136,8 @@ static double uniform(double a, double m, double sign)
            sign * exp(-a * half) / (SQRT_2_PI * sqrt(a)) * (c0 + c1 / a);
 }
 
-/* Returns PyTorch's values at 0, at infinity and for invalid operands, or -1
- * if the operands are none of these. */
+/* Returns PyTorch's value if an operand is 0, infinite or invalid; -1 if none
+ * is. zero: the value at x = 0. */
 static double at_ends(double a, double x, double zero)
 {
     if (a < 0.0 || x < 0.0)

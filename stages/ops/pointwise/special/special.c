@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators for special functions and their gradients. special_math.c computes
- * the functions that are neither in libm nor a short formula of its functions.
- */
+/* Operators for special functions and their gradients. A function that is
+ * neither in libm nor a short formula is in special_math.c. */
 #include "stages/ops/pointwise/special/special_math.h"
 
 #include "stages/ops/pointwise/pointwise.h"
@@ -75,8 +74,8 @@ static enum pst_status infer_polygamma(struct pst_infer *c)
     return pst_infer_set_like(c, 0, pst_float_type(x->dtype), x);
 }
 
-/* Calls the loop with the arguments shifted by one, since loops read theirs
- * from argument 0 on. */
+/* Calls the loop with the arguments shifted by one, because self is argument 1
+ * and loops read their operands from argument 0 on. */
 static void first_derivative(const struct pst_call *call, pst_loop_fn loop)
 {
     struct pst_call self = *call;
@@ -112,8 +111,8 @@ PST_COMPOSE(
     "dtype=float_type(self));"
     "sum.dim_IntList(lgamma(at), [-1]) + p * (p - 1) / 4 * log_of(pi)");
 
-/* polygamma_(self, n) is the only in-place operator whose arguments are in
- * another order. */
+/* polygamma_(self, n) has its arguments in another order than polygamma(n,
+ * self); no other in-place operator does. */
 PST_COMPOSE(polygamma_of,
             "polygamma.Tensor_default(Tensor self, int n) -> "
             "Tensor",

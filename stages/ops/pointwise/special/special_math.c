@@ -118,9 +118,9 @@ double pst_math_erfcx(double x)
     return 1.0 / (SQRT_PI * (x + f));
 }
 
-/* Uses erfinv for q > 1/4, where q is the smaller tail; else solves
- * log erfc(y) = log 2q by Newton's method. The left side falls and is concave,
- * so that after the first step all iterates are at or above the root. */
+/* Uses erfinv if the smaller tail q is above 1/4; else solves log erfc(y) = log
+ * 2q by Newton's method. The left side falls and is concave, so that after the
+ * first step all iterates are at or above the root. */
 double pst_math_ndtri(double p)
 {
     const double q = p < 0.5 ? p : 1.0 - p;
@@ -149,9 +149,9 @@ double pst_math_log_ndtr(double x)
     return log1p(-0.5 * erfc(x * SQRT_1_2));
 }
 
-/* Returns I_order(x), times e^-|x| if `scaled`: the power series, and for
- * large x e^x / sqrt(2 pi x) times the asymptotic series, cut where its
- * terms stop falling. */
+/* Returns I_order(x), times e^-|x| if `scaled`. Uses the power series or, for
+ * large x, e^x / sqrt(2 pi x) times the asymptotic series, cut before its terms
+ * grow. */
 static double bessel(double x, int order, bool scaled)
 {
     const double z = fabs(x), mu = 4.0 * order * order;
