@@ -86,6 +86,18 @@ static const char *const right[] = {
 static const struct {
     const char *text, *message;
 } wrong[] = {
+    {"input %x: f32[3]; input %y: f32[2]; input %s: i64[2]; "
+     "%r = aten.searchsorted.Tensor(%x, %y, sorter=%s)",
+     "the sorter needs the shape"},
+    {"input %x: f32[3]; input %y: f32[2]; input %s: i32[3]; "
+     "%r = aten.searchsorted.Tensor(%x, %y, sorter=%s)",
+     "the sorter needs the shape"},
+    {"input %x: f32[3]; input %y: f32[2]; "
+     "%r = aten.searchsorted.Tensor(%x, %y, right=True, side=\"left\")",
+     "contradict"},
+    {"input %x: f32[2]; input %b: f32[2, 3]; "
+     "%r = aten.bucketize.Tensor(%x, %b)",
+     "boundaries need one dimension"},
     {"input %x: f32[2, 3]; input %y: f32[4]; %r = aten.add.Tensor(%x, %y)",
      "f32[2, 3]"},
     {"input %a: bool[1]; input %b: bool[1]; %r = aten.sub.Tensor(%a, %b)",

@@ -29,6 +29,8 @@ static const char *const wrong[] = {
     "%r = aten.index_put.default(%x, [%i7], %y, True)",
     "input %x: F[3, 70]; input %i7: i64[90]; "
     "%r = aten.embedding.default(%x, %i7)",
+    "input %x: F[30, 3]; input %i7: i64[30, 3]; input %y: F[30, 2]; "
+    "%r = aten.searchsorted.Tensor(%x, %y, sorter=%i7)",
 };
 
 static void run(const char *text, bool reference)

@@ -2,6 +2,7 @@
 /* searchsorted and bucketize: positions of numbers in sorted rows. */
 #include "stages/ops/sort/sort.h"
 
+#include "stages/ops/index/bounds.h"
 #include "stages/ops/pointwise/pointwise.h"
 
 #include <float.h>
@@ -95,12 +96,29 @@ static bool is_right(const struct pst_arg *right, const struct pst_arg *side)
            (side->kind == PST_ARG_STRING && strcmp(side->s, "right") == 0);
 }
 
+/* True if the sorter's elements are places in a row of n; otherwise reports a
+ * fault of the call. */
+static bool check_sorter(const struct pst_call *c,
+                         const struct pst_operand *sorter, int64_t n)
+{
+    const int64_t *at = sorter->data;
+
+    for (int64_t i = 0; at != NULL && i < pst_meta_numel(sorter->meta); i++)
+        if (!pst_index_check(c, at[i], n))
+            return false;
+    return true;
+}
+
 static void searchsorted_ref(const struct pst_call *c)
 {
     const bool tensor = c->args[1].kind == PST_ARG_VALUE;
+    const struct pst_meta *sorted = c->in[0].meta;
+    const struct pst_operand *sorter = &c->in[tensor ? 2 : 1];
 
-    search_all(c, &c->in[0], tensor ? &c->in[1] : NULL, &c->args[1],
-               &c->in[tensor ? 2 : 1], is_right(&c->args[3], &c->args[4]));
+    if (!check_sorter(c, sorter, sorted->size[sorted->rank - 1]))
+        return;
+    search_all(c, &c->in[0], tensor ? &c->in[1] : NULL, &c->args[1], sorter,
+               is_right(&c->args[3], &c->args[4]));
 }
 
 static void bucketize_ref(const struct pst_call *c)
@@ -132,11 +150,25 @@ static enum pst_status infer_search(struct pst_infer *c, unsigned sorted,
 
 static enum pst_status infer_searchsorted(struct pst_infer *c)
 {
+    const struct pst_meta *sorted = pst_infer_in(c, 0);
+    const struct pst_meta *sorter = pst_infer_in(c, 5);
+
+    if (c->args[3].b && c->args[4].kind == PST_ARG_STRING &&
+        strcmp(c->args[4].s, "left") == 0)
+        return pst_infer_fail(c, "side and right contradict each other");
+    if (sorter != NULL &&
+        (sorter->dtype != PST_I64 || !pst_meta_same_shape(sorter, sorted)))
+        return pst_infer_fail(c, "the sorter needs the shape of the sorted "
+                                 "tensor, and dtype i64");
     return infer_search(c, 0, 1);
 }
 
 static enum pst_status infer_bucketize(struct pst_infer *c)
 {
+    const struct pst_meta *boundaries = pst_infer_in(c, 1);
+
+    if (boundaries != NULL && boundaries->rank > 1)
+        return pst_infer_fail(c, "boundaries need one dimension");
     return infer_search(c, 1, 0);
 }
 
