@@ -637,9 +637,12 @@ static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
         return PST_ERR_PEER;
     if (!flag)
         return PST_AGAIN;
-    if (MPI_Mrecv(bytes, TAKE_MAX, MPI_BYTE, &message, &status) !=
+    /* The length decides before memory is written (see the head of this file).
+     */
+    if (MPI_Get_count(&status, MPI_BYTE, &count) != MPI_SUCCESS ||
+        count > TAKE_MAX ||
+        MPI_Mrecv(bytes, TAKE_MAX, MPI_BYTE, &message, &status) !=
             MPI_SUCCESS ||
-        MPI_Get_count(&status, MPI_BYTE, &count) != MPI_SUCCESS ||
         (size_t)count != len)
         return PST_ERR_PEER;
     memcpy(buf, bytes, len);
