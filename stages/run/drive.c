@@ -589,6 +589,10 @@ enum pst_status pst_engine_check_update(struct pst_engine *engine,
         const struct pst_rank_role *role = pst_rank_role(engine->ranks[i]);
         char text[PST_FAULT_TEXT];
 
+        if (status == PST_OK)
+            status = pst_rank_device_check(pst_rank_device(engine->ranks[i]),
+                                           pst_role_number(role),
+                                           " in the update", diag);
         if (stayed.n == 0 || status != PST_OK)
             continue;
         pst_stayed_describe(&stayed, role, pst_role_number(role), text,

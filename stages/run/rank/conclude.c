@@ -83,19 +83,15 @@ static void record_timings(struct pst_rank *r)
 
 static void record_device(struct pst_rank *r)
 {
-    const struct pst_event none = {0};
-    const struct pst_device *device = r->device->mem.device;
-    const char *why;
+    struct pst_diag why;
 
-    if (device->poll(&r->device->mem, &none) != PST_ERR_DEVICE)
+    if (pst_rank_device_check(r->device, pst_role_number(&r->plan.role), "",
+                              &why) == PST_OK)
         return;
-    why = device->failure != NULL ? device->failure(&r->device->mem) : NULL;
-    r->step.error = PST_E_RUN_DEVICE;
+    r->step.error = why.error;
     r->step.fault_microbatch = -1;
-    (void)snprintf(r->step.fault_text, sizeof(r->step.fault_text),
-                   "rank %u: the device %s has failed%s%s",
-                   pst_role_number(&r->plan.role), device->name,
-                   why != NULL ? ": " : "", why != NULL ? why : "");
+    (void)snprintf(r->step.fault_text, sizeof(r->step.fault_text), "%.*s",
+                   (int)sizeof(r->step.fault_text) - 1, why.text);
 }
 
 static void measure_grads(void *ctx)

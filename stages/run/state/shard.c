@@ -44,6 +44,7 @@ struct pst_shard {
     struct PST_VEC(struct pst_edges) expected;
     atomic_bool cancelled;
     bool lost; /* the device had failed when bytes were read from it */
+    struct pst_diag why;
 };
 
 /* --- the tensors ---------------------------------------------------------- */
@@ -181,35 +182,18 @@ size_t pst_shard_bytes(const struct pst_shard *s)
     return sum;
 }
 
-/* Reads an item from the arena. An update of which nobody knows may have failed
- * after the step was decided on. */
+/* Reads an item from the arena. A device that has failed since the last step
+ * may have left anything there. */
 static const void *pull_item(struct pst_shard *s, const struct item *item)
 {
     struct pst_rank_device *d = pst_rank_device(s->rank);
     const void *ret = pst_rank_pull(d, item->offset, item->bytes);
-    const struct pst_event none = {0};
-
-    if (d->mem.device->poll(&d->mem, &none) == PST_ERR_DEVICE)
-        s->lost = true;
-    return ret;
-}
-
-static enum pst_status check_device(const struct pst_shard *s,
-                                    struct pst_diag *diag)
-{
-    const struct pst_device_memory *mem = &pst_rank_device(s->rank)->mem;
-    const char *why = s->lost && mem->device->failure != NULL
-                          ? mem->device->failure(mem)
-                          : NULL;
 
     if (!s->lost)
-        return PST_OK;
-    return pst_diag_set(diag, PST_E_RUN_DEVICE,
-                        "rank %u: the device %s has failed before its "
-                        "parameters were saved%s%s",
-                        pst_role_number(pst_rank_role(s->rank)),
-                        mem->device->name, why != NULL ? ": " : "",
-                        why != NULL ? why : "");
+        s->lost = pst_rank_device_check(
+                      d, pst_role_number(pst_rank_role(s->rank)),
+                      " before its parameters were saved", &s->why) != PST_OK;
+    return ret;
 }
 
 static void copy_item(struct pst_shard *s, struct item *item)
@@ -547,8 +531,10 @@ enum pst_status pst_shard_write(struct pst_shard *s,
         if (status != PST_OK)
             pst_diag_prefix(diag, "%s", s->path);
     }
-    if (status == PST_OK)
-        status = check_device(s, diag);
+    if (status == PST_OK && s->lost) {
+        *diag = s->why;
+        status = s->why.status;
+    }
     if (status == PST_OK && s->writer == NULL)
         status = pst_new_file_commit(&t.joined, diag);
     pst_new_file_abort(&t.joined);

@@ -159,6 +159,22 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
     return status == PST_OK ? load_params(d, role, layout, diag) : status;
 }
 
+enum pst_status pst_rank_device_check(const struct pst_rank_device *d,
+                                      unsigned rank, const char *when,
+                                      struct pst_diag *diag)
+{
+    const struct pst_device *device = d->mem.device;
+    const struct pst_event none = {0};
+    const char *why;
+
+    if (device->poll(&d->mem, &none) != PST_ERR_DEVICE)
+        return PST_OK;
+    why = device->failure != NULL ? device->failure(&d->mem) : NULL;
+    return pst_diag_set(
+        diag, PST_E_RUN_DEVICE, "rank %u: the device %s has failed%s%s%s", rank,
+        device->name, when, why != NULL ? ": " : "", why != NULL ? why : "");
+}
+
 void pst_rank_device_close(struct pst_rank_device *d)
 {
     pst_device_close(&d->mem);
