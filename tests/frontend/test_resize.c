@@ -20,9 +20,9 @@ struct program {
 
 static struct pst_diag diag;
 
-static void begin(struct program *x, enum pst_value_kind kind)
+static void begin_sized(struct program *x, enum pst_value_kind kind, int size)
 {
-    struct pst_meta meta = {.dtype = PST_F32, .rank = 1, .size = {8}};
+    struct pst_meta meta = {.dtype = PST_F32, .rank = 1, .size = {size}};
 
     pst_meta_set_contiguous(&meta);
     assert_ok(pst_graph_new(&x->graph, &diag), &diag);
@@ -32,6 +32,11 @@ static void begin(struct program *x, enum pst_value_kind kind)
                                kind == PST_VALUE_PARAM ? "p" : NULL, &meta);
     x->q = pst_graph_add_value(x->graph, PST_VALUE_INPUT, "q", NULL, &meta);
     x->build.source = "a.py:1";
+}
+
+static void begin(struct program *x, enum pst_value_kind kind)
+{
+    begin_sized(x, kind, 8);
 }
 
 static void end(struct program *x)
@@ -146,6 +151,12 @@ static void what_is_allowed(void **state)
     assert_non_null(copy(&x, x.p));
     assert_non_null(twice(&x, x.p));
     expect_graph(&x, "input %p empty_before: f32[8]", 2, 1);
+
+    begin_sized(&x, PST_VALUE_INPUT, 0);
+    x.build.source = NULL;
+    assert_ok(resize(&x, x.p, 0), &diag);
+    assert_non_null(sine(&x, x.p));
+    expect_graph(&x, "input %p: f32[0]", 1, 0);
 }
 
 static void reads_of_nothing(void **state)

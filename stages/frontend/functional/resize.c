@@ -104,6 +104,8 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
         return pst_versions_bad_resize(f, v, "E_RESIZE_PARTIAL",
                                        "has a free size, and is resized to a "
                                        "number of bytes that is not");
+    if (!s->resized && bytes == 0 && pst_meta_bytes(&s->version->meta) == 0)
+        return PST_OK; /* no byte goes, and none is missing later */
     if (!s->resized)
         record_first_size(f, s, (int64_t)pst_meta_bytes(&s->version->meta),
                           bytes);
@@ -113,7 +115,7 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
     s->bytes_now = bytes;
     s->hole = bytes != 0;
     s->changed = false;
-    s->since = f->build->source;
+    s->since = f->build->source != NULL ? f->build->source : "";
     if (bytes == 0) /* no update at the end: nothing is left */
         s->version = s->owner;
     return PST_OK;
