@@ -70,13 +70,14 @@
 #define PSTD_OPT_OPS     PSTD_GROUP(40)
 
 enum pstd_option_type {
-    PSTD_FLAG,   /* bool */
-    PSTD_UINT,   /* uint64_t */
-    PSTD_REAL,   /* double; NaN if it has no default and is not given */
-    PSTD_MIB,    /* double, in MiB: "1.5", "1536KiB", "2G" */
-    PSTD_TEXT,   /* const char *, NULL if it has no default and is not given */
-    PSTD_SOURCE, /* TEXT: a name, or csv:FILE; the path is made absolute when
-                    sent */
+    PSTD_FLAG, /* bool */
+    PSTD_UINT, /* uint64_t */
+    PSTD_REAL, /* double; NaN if it has no default and is not given */
+    PSTD_MIB,  /* double, in MiB: "1.5", "1536KiB", "2G" */
+    PSTD_TEXT, /* const char *, NULL if it has no default and is not given */
+    /* TEXT: a name, or "a:PATH" if `value` has the choice "a:FILE" or
+     * "a:FOLDER"; the path is made absolute when sent (pstd_option_path) */
+    PSTD_SOURCE,
     PSTD_POINTS, /* TEXT: points, or @FILE, which becomes the points of the file
                     (options/points.h) */
     /* TEXT that is one of the choices in `value`; a choice "a:B" is "a:"
@@ -352,6 +353,9 @@ void *pstd_config_member(const struct pstd_config *config,
  * contain ':' itself: the shortest one that is a file counts, or if none is,
  * all until the first ':'. */
 size_t pstd_path_length(const char *paths);
+/* Returns the path within the text of a PATH or SOURCE row, up to its end; NULL
+ * if the text is a name, or the row of another type. */
+const char *pstd_option_path(const struct pstd_option *row, const char *text);
 /* Formats the value of one row as text for pstd_config_set; paths become
  * absolute. False: the row has no value or is a list. */
 bool pstd_config_text(const struct pstd_config *config,

@@ -104,16 +104,6 @@ static void add_path(struct pst_guard *guard, const struct pstd_option *row,
         allow_file(guard, path);
 }
 
-/* Allows reading the file of "csv:FILE" or "file:FILE", the value of an option
- * that may also be a name. */
-static void add_text(struct pst_guard *guard, const char *text)
-{
-    if (pst_has_prefix(text, "csv:"))
-        pst_guard_allow_links(guard, text + strlen("csv:"));
-    else if (pst_has_prefix(text, "file:"))
-        pst_guard_allow_links(guard, text + strlen("file:"));
-}
-
 /* Allows reading the files of a list of paths separated by ':'. */
 static void add_plugins(struct pst_guard *guard, const char *at)
 {
@@ -142,8 +132,7 @@ static void add_options(struct pst_guard *guard,
         if (!config->given[i])
             continue;
         if (rows[i].type == PSTD_PATH || rows[i].type == PSTD_FILES ||
-            rows[i].type == PSTD_SETS || rows[i].type == PSTD_SOURCE ||
-            rows[i].type == PSTD_TEXT) {
+            rows[i].type == PSTD_SETS || rows[i].type == PSTD_SOURCE) {
             text = *(const char *const *)at;
             if (text != NULL && rows[i].type == PSTD_PATH)
                 add_path(guard, &rows[i], text);
@@ -151,8 +140,8 @@ static void add_options(struct pst_guard *guard,
                 add_data(guard, text);
             else if (text != NULL && rows[i].type == PSTD_SETS)
                 add_sets(guard, text);
-            else if (text != NULL)
-                add_text(guard, text);
+            else if (text != NULL && pstd_option_path(&rows[i], text) != NULL)
+                pst_guard_allow_links(guard, pstd_option_path(&rows[i], text));
         }
     }
     add_plugins(guard, config->plugin);

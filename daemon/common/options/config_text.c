@@ -48,6 +48,26 @@ static void add_absolute(const char *text, const char *dir, struct pst_str *out)
     }
 }
 
+const char *pstd_option_path(const struct pstd_option *row, const char *text)
+{
+    const char *choice = row->value;
+
+    if (row->type == PSTD_PATH)
+        return text;
+    if (row->type != PSTD_SOURCE)
+        return NULL;
+    while (choice != NULL) {
+        const char *end = strchr(choice, '|');
+        const size_t name = strcspn(choice, ":|");
+
+        if (choice[name] == ':' && strncmp(text, choice, name + 1) == 0 &&
+            text[name + 1] != '\0')
+            return text + name + 1;
+        choice = end != NULL ? end + 1 : NULL;
+    }
+    return NULL;
+}
+
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out)
 {
@@ -55,8 +75,7 @@ bool pstd_config_text(const struct pstd_config *config,
     const struct pstd_grid *grid = at;
     const struct pstd_from *from = at;
     char number[32], dir[4096];
-    bool is_path = row->type == PSTD_PATH;
-    const char *text;
+    const char *text, *path;
 
     switch (row->type) {
     case PSTD_FLAG:
@@ -119,15 +138,12 @@ bool pstd_config_text(const struct pstd_config *config,
         pstd_sets_add_absolute(text, dir, out);
         return true;
     }
-    if (row->type == PSTD_SOURCE) {
-        const size_t prefix = pst_has_prefix(text, "csv:") ? 4 : 0;
-
-        pst_str_addn(out, text, prefix);
-        text += prefix;
-        is_path = prefix > 0;
-    }
-    if (is_path && text[0] != '/' && dir[0] != '\0')
+    path = pstd_option_path(row, text);
+    if (path != NULL && path[0] != '/' && dir[0] != '\0') {
+        pst_str_addn(out, text, (size_t)(path - text));
         pst_str_addf(out, "%s/", dir);
+        text = path;
+    }
     pst_str_add(out, text);
     return true;
 }

@@ -54,7 +54,7 @@
 static const struct pstd_option rows[] = {
     ROW(schedule, "schedule", 0, SOURCE,
         T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_SERVE, "1f1b", 0, 0,
-        "NAME",
+        "NAME|csv:FILE",
         "order of forwards and backwards: gpipe, 1f1b, interleaved-1f1b, "
         "zb-h1, ... (penstockd --help lists all); auto: chosen by estimated "
         "times; csv:FILE: your own"),
@@ -70,10 +70,10 @@ static const struct pstd_option rows[] = {
          "torch.utils.checkpoint), twice (for input gradients, and again for "
          "weight gradients); STAGE=WHAT: for one stage; auto: as much as "
          "--memory-limit requires, without a limit what is marked"),
-    TEXT(stash, "stash", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY, "none",
-         "none|ram|disk:FOLDER",
-         "where the activations of a microbatch wait for their backward pass "
-         "if its stage has no free slot (--stash-keep)"),
+    ROW(stash, "stash", 0, SOURCE, T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
+        "none", 0, 0, "none|ram|disk:FOLDER",
+        "where the activations of a microbatch wait for their backward pass "
+        "if its stage has no free slot (--stash-keep)"),
     UINT(stash_keep, "stash-keep", T_STEP | PSTD_OPT_PLAN | PSTD_OPT_VERIFY,
          "0", 0, 65536,
          "with --stash: slots of each stage; 0: 2, or with --memory-limit as "
@@ -520,11 +520,11 @@ static const struct pstd_option rows[] = {
          "replace a module also where the model has it under other names"),
     UINT(at_call, "at-call", PSTD_OPT_SWAP, NULL, 0, 0x1p31,
          "replace only this call of the module, counted from 0"),
-    TEXT(state, "state", PSTD_OPT_SWAP | PSTD_OPT_ATTR, "reset",
-         "reset|keep|map:FILE",
-         "optimizer state of new parameters with the name and shape of old "
-         "ones; map:FILE: {\"NEW\": \"OLD\", ...}: the new parameters that "
-         "get states of old ones"),
+    ROW(state, "state", 0, SOURCE, PSTD_OPT_SWAP | PSTD_OPT_ATTR, "reset", 0, 0,
+        "reset|keep|map:FILE",
+        "optimizer state of new parameters with the name and shape of old "
+        "ones; map:FILE: {\"NEW\": \"OLD\", ...}: the new parameters that "
+        "get states of old ones"),
     ROW(freeze, "freeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
         "parameters not to train: names of parameters or modules, with * "
         "and ?; repeatable"),
@@ -546,11 +546,11 @@ static const struct pstd_option rows[] = {
            "keep trained parameters in bf16, without copies in f32; updates "
            "round them stochastically; gradients and optimizer states stay "
            "f32"),
-    TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
-         "markers|layers|flops|memory|file:FILE",
-         "where to cut without --at; markers: at the model's markers; "
-         "layers: between layers; flops, memory: into --stages of equal work "
-         "or memory; file:FILE: at the modules and nodes in a JSON list"),
+    ROW(policy, "policy", 0, SOURCE, PSTD_OPT_SPLIT, NULL, 0, 0,
+        "markers|layers|flops|memory|file:FILE",
+        "where to cut without --at; markers: at the model's markers; "
+        "layers: between layers; flops, memory: into --stages of equal work "
+        "or memory; file:FILE: at the modules and nodes in a JSON list"),
     REAL(bandwidth, "bandwidth", PSTD_OPT_SPLIT, NULL, 1, BIG,
          "bytes per second between stages, for --policy; default: 1.25e10, "
          "or what --costs says"),

@@ -142,7 +142,7 @@ static enum pst_status check_option(const struct output *out,
 
     if (row->type != PSTD_PATH && row->type != PSTD_PATHS &&
         row->type != PSTD_FILES && row->type != PSTD_SETS &&
-        row->type != PSTD_SOURCE && row->type != PSTD_TEXT)
+        row->type != PSTD_SOURCE)
         return PST_OK;
     text = get_text(config, row);
     if (text == NULL || row == out->row)
@@ -155,9 +155,8 @@ static enum pst_status check_option(const struct output *out,
         return pstd_sets_each("--eval-data", text, check_set, &mine, diag);
     if (row->type == PSTD_PATH)
         return check_tensors(out, text, diag);
-    if (pst_has_prefix(text, "csv:") || pst_has_prefix(text, "file:"))
-        return check_input(out, strchr(text, ':') + 1, diag);
-    return PST_OK;
+    text = pstd_option_path(row, text);
+    return text != NULL ? check_input(out, text, diag) : PST_OK;
 }
 
 static enum pst_status check_output(const struct output *out,

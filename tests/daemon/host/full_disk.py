@@ -104,8 +104,8 @@ def main():
         assert begun.returncode == 0, begun
         full = b.run("--steps", "4", *saved, "--resume", small=True)
         for words in ("step 3 was not applied", "[file.disk-full]",
-                      "cannot write the stash in small: No space left on "
-                      "device"):
+                      "cannot write the stash in " + b.path("small") +
+                      ": No space left on device"):
             assert full.returncode == 74 and words in full.stderr, full
         with open(b.path("left"), encoding="utf-8") as f:
             assert f.read() == ""

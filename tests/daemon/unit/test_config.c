@@ -331,6 +331,34 @@ static void survives_the_wire(void **state)
     pstd_config_fini(&other);
 }
 
+/* Checks the text of an option that is sent from the folder dir: `wanted`, with
+ * the folder in place of "%s". */
+static void expect_text(const char *name, const char *value, const char *dir,
+                        const char *wanted)
+{
+    const char *at = strstr(wanted, "%s");
+    struct pst_str text = {0}, full = {0};
+    struct pstd_config c;
+    struct pst_diag diag;
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    assert_ok(pstd_config_init(&c, &diag), &diag);
+    assert_ok(pstd_config_set(&c, PSTD_OPT_TRAIN, name, value, &diag), &diag);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            assert_true(pstd_config_text(&c, &rows[i], &text));
+    if (at != NULL)
+        pst_str_addf(&full, "%.*s%s%s", (int)(at - wanted), wanted, dir,
+                     at + 2);
+    else
+        pst_str_add(&full, wanted);
+    assert_string_equal(pst_str_text(&text), pst_str_text(&full));
+    pst_str_fini(&full);
+    pst_str_fini(&text);
+    pstd_config_fini(&c);
+}
+
 static void makes_paths_absolute(void **state)
 {
     struct pst_str text = {0};
@@ -350,24 +378,12 @@ static void makes_paths_absolute(void **state)
     assert_string_equal(text.text + strlen(dir), "/x");
     pst_str_fini(&text);
     pstd_config_fini(&c);
-    /* The special value "none" is not resolved as a path. */
-    assert_ok(parse(&c, RUN, &diag, "--schedule", "csv:x", (char *)NULL),
-              &diag);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].name, "schedule") == 0)
-            assert_true(pstd_config_text(&c, &rows[i], &text));
-    assert_memory_equal(text.text, "csv:", 4);
-    assert_memory_equal(text.text + 4, dir, strlen(dir));
-    assert_string_equal(text.text + 4 + strlen(dir), "/x");
-    pst_str_fini(&text);
-    pstd_config_fini(&c);
-    assert_ok(parse(&c, RUN, &diag, "--schedule", "zb-v", (char *)NULL), &diag);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(rows[i].name, "schedule") == 0)
-            assert_true(pstd_config_text(&c, &rows[i], &text));
-    assert_string_equal(text.text, "zb-v");
-    pst_str_fini(&text);
-    pstd_config_fini(&c);
+    expect_text("schedule", "csv:x", dir, "csv:%s/x");
+    expect_text("schedule", "csv:/x", dir, "csv:/x");
+    expect_text("schedule", "zb-v", dir, "zb-v");
+    expect_text("stash", "disk:x", dir, "disk:%s/x");
+    expect_text("stash", "disk:", dir, "disk:"); /* the check refuses it */
+    expect_text("stash", "ram", dir, "ram");
 }
 
 /* Every row is valid: the default is in range, names and letters are unique
@@ -383,6 +399,9 @@ static void table_is_sound(void **state)
         assert_true(strlen(rows[i].name) < 32);
         assert_true(rows[i].help != NULL && rows[i].groups != 0);
         assert_int_equal(rows[i].type == PSTD_FLAG, rows[i].value == NULL);
+        if (rows[i].type == PSTD_TEXT) /* its path would stay relative */
+            assert_true(strstr(rows[i].value, ":FILE") == NULL &&
+                        strstr(rows[i].value, ":FOLDER") == NULL);
         for (size_t k = 0; k < i; k++) {
             assert_true(rows[i].at != rows[k].at);
             assert_string_not_equal(rows[i].name, rows[k].name);
