@@ -100,6 +100,14 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
                : status;
 }
 
+void pstd_eval_model_prefix(const char *path, struct pst_diag *diag)
+{
+    if (strstr(diag->text, path) != NULL)
+        pst_diag_prefix(diag, "--eval-model");
+    else
+        pst_diag_prefix(diag, "--eval-model %s", path);
+}
+
 void pstd_eval_model_close(struct pstd_eval_model *model)
 {
     pst_model_close(model->adapted);

@@ -22,6 +22,9 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_eval_model_close(struct pstd_eval_model *model);
+/* Puts "--eval-model" in front of an error, and the path, unless the error has
+ * it: an error of opening a file names it. */
+void pstd_eval_model_prefix(const char *path, struct pst_diag *diag);
 
 /* Makes the microbatches of an evaluation: as many as in training. Rows and
  * --size are those of training if they are symbolic in the file, else those of

@@ -52,6 +52,7 @@ enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
     struct pstd_eval_model model = {0};
     struct pst_eval_cut cut = {0};
     struct pst_str places = {0};
+    bool of_model;
     enum pst_status status =
         config->eval_model != NULL
             ? pstd_eval_model_open(config->eval_model, batch->plan, false,
@@ -63,9 +64,12 @@ enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
     other.plan = cut.plan;
     if (status == PST_OK && config->eval_model != NULL)
         status = pstd_eval_model_batch(config, batch, cut.plan, &other, diag);
+    of_model = status != PST_OK && config->eval_model != NULL;
+    if (of_model)
+        pstd_eval_model_prefix(config->eval_model, diag);
     if (status == PST_OK)
         status = plan_memory(config, &other, &places, options, ret, diag);
-    if (status != PST_OK)
+    if (status != PST_OK && !of_model)
         pst_diag_prefix(diag, "--eval-data");
     pst_str_fini(&places);
     pst_batch_fini(&other);

@@ -38,7 +38,7 @@ static enum pst_status open_model(struct pstd_session *s,
         status = pstd_eval_model_batch(&s->config, &from, e->evaluator.cut.plan,
                                        &e->batch, diag);
     if (status != PST_OK)
-        pst_diag_prefix(diag, "%s", s->config.eval_model);
+        pstd_eval_model_prefix(s->config.eval_model, diag);
     return status;
 }
 
@@ -213,6 +213,7 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
 {
     const enum pst_alive_phase before = pst_alive_begin_phase(PST_ALIVE_LOAD);
     enum pst_status status = make_plans(s, e, diag);
+    const bool of_model = status != PST_OK && s->config.eval_model != NULL;
 
     if (status == PST_OK)
         status = open_data(s, e, diag);
@@ -227,7 +228,8 @@ enum pst_status pstd_eval_make_engine(struct pstd_session *s,
                              e->evaluator.engine, e->batch.microbatches, diag);
     status = pstd_agree_status(s->w, status, diag);
     if (status != PST_OK) {
-        pst_diag_prefix(diag, "--eval-data");
+        if (!of_model)
+            pst_diag_prefix(diag, "--eval-data");
         pstd_eval_free_engine(e);
     } else {
         emit_memory(s, e);

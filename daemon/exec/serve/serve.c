@@ -65,7 +65,7 @@ static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
                                           s->config->use_ema,
                                       read_start, s, &s->model, &s->cut, diag);
     if (status != PST_OK)
-        pst_diag_prefix(diag, "--eval-model %s", s->config->eval_model);
+        pstd_eval_model_prefix(s->config->eval_model, diag);
     return status;
 }
 

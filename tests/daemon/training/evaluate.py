@@ -255,6 +255,11 @@ def other_mode(b, paths, mode, other):
         "log-none", "--eval-data", "paths.safetensors", "--eval-model",
         other, plan="paths.plan", data="paths"), code=65)
     assert "the evaluation model reads" in said, said
+    said = b.done(*b.words(
+        "log-none", "--eval-data", "paths.safetensors", "--eval-model",
+        "gone.pt2", plan="paths.plan", data="paths"), code=74).stderr
+    assert "--eval-model: " in said and "--eval-data" not in said, said
+    assert said.count("gone.pt2") == 1, said
     for plan, more in (("paths", ()), ("paths", ("-n", "2x1")),
                        ("lora", ("--microbatch-size", "3"))):
         name = f"ck-{plan}-{len(more)}"
