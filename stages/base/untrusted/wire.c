@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/untrusted/wire.h"
 
+#include <string.h>
+
 #include "stages/base/checked.h"
 
 /* Heap overhead of a block in bytes, and bytes of the record that protobuf-c
@@ -176,6 +178,10 @@ static enum pst_status scan_bytes(struct scan *s,
         s->at = at;
         return scan_child(s, field->descriptor, n, depth);
     }
+    /* protobuf-c would end the text at a NUL, and drop what follows. */
+    if (field != NULL && field->type == PROTOBUF_C_TYPE_STRING && n > 0 &&
+        memchr(at, '\0', (size_t)n) != NULL)
+        return report_damage(s, "a text that contains a NUL byte");
     item = field != NULL ? element_size(field->type) : 0;
     if (item == 0)
         return count_memory(s, 0, n + 1 + BLOCK);

@@ -21,8 +21,9 @@ struct pst_wire_limits {
 
 /* Returns PST_ERR_INPUT, with one sentence, if the message exceeds a limit, is
  * truncated or malformed, has a field whose wire type does not fit the
- * descriptor, or repeats a singular message field (merging takes quadratic
- * time). protobuf-c unpacks any message that passes, unless memory runs out. */
+ * descriptor, has a string that contains NUL, or repeats a singular message
+ * field (merging takes quadratic time). protobuf-c unpacks any message that
+ * passes, unless memory runs out. */
 enum pst_status pst_wire_scan(const ProtobufCMessageDescriptor *descriptor,
                               const void *data, size_t size,
                               const struct pst_wire_limits *limits,

@@ -119,12 +119,12 @@ static void refuses_bombs(void **state)
     size_t n = 0;
 
     (void)state;
-    /* A Request in a Request ...: the schema has no such nesting, so all but
+    /* A message in a message ...: the schema has no such nesting, so all but
      * the outermost are unknown bytes, which are not unpacked. */
     for (n = 0; n + 4 < sizeof(bomb); n += 4) {
         const size_t left = sizeof(bomb) - n - 4;
 
-        bomb[n] = 2 << 3 | 2; /* Frame.request */
+        bomb[n] = n == 0 ? 2 << 3 | 2 /* Frame.request */ : 9 << 3 | 2;
         bomb[n + 1] = (unsigned char)((left & 0x7f) | 0x80);
         bomb[n + 2] = (unsigned char)((left >> 7 & 0x7f) | 0x80);
         bomb[n + 3] = (unsigned char)(left >> 14);
@@ -167,6 +167,30 @@ static void refuses_garbled(void **state)
     expect_refusal(zero, sizeof(zero), "number out of range");
     expect_refusal(cut, sizeof(cut), "ends within");
     expect_refusal(inner, sizeof(inner), "longer");
+}
+
+/* protobuf-c would cut a text at a NUL byte: two keys would be equal. */
+static void refuses_nul_in_texts(void **state)
+{
+    static const char texts[][8] = {"key", "steps", "1000000"};
+    unsigned char *data = NULL;
+    const size_t size = make_request(&data);
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(texts); i++) {
+        const size_t n = strlen(texts[i]);
+        unsigned char *at = memmem(data, size, texts[i], n);
+
+        assert_non_null(at);
+        for (size_t k = 0; k < n; k++) {
+            const unsigned char was = at[k];
+
+            at[k] = '\0';
+            expect_refusal(data + 4, size - 4, "NUL");
+            at[k] = was;
+        }
+    }
+    pst_free(data);
 }
 
 /* Random bytes, and requests with some changed bytes, are unpacked or refused,
@@ -231,6 +255,7 @@ int main(void)
         cmocka_unit_test(refuses_sizes),
         cmocka_unit_test(refuses_bombs),
         cmocka_unit_test(refuses_garbled),
+        cmocka_unit_test(refuses_nul_in_texts),
         cmocka_unit_test(survives_random_bytes),
         cmocka_unit_test(refuses_to_pack_too_much),
     };
