@@ -2,6 +2,23 @@
 #include "daemon/loop/call.h"
 
 #include "stages/base/alloc.h"
+#include "stages/base/str.h"
+
+enum pst_status pstd_call_digest(struct pstd_call *call, char ret[33])
+{
+    Pst__Control__Request request = *call->request;
+    unsigned char *data;
+    size_t size;
+
+    request.id = 0;
+    size = pst__control__request__get_packed_size(&request);
+    data = pst_alloc(PST_TAG_CLIENT, size);
+    if (data == NULL)
+        return pst_diag_nomem(&call->diag, size);
+    pst_digest(data, pst__control__request__pack(&request, data), ret);
+    pst_free(data);
+    return PST_OK;
+}
 
 static void add_packed(struct pst_str *out, const pstd_frame *frame)
 {

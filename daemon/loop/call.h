@@ -13,6 +13,10 @@ struct pstd_call {
     struct pst_diag diag;
 };
 
+/* Computes the digest of the request without its id: requests that ask for the
+ * same have the same one. */
+enum pst_status pstd_call_digest(struct pstd_call *call,
+                                 char ret[33]) PST_MUST_CHECK;
 /* Sends the reply. */
 void pstd_call_reply(struct pstd_call *call);
 /* Replies with `outcome`. run: number of the run; seq: number of the event from

@@ -349,22 +349,16 @@ static void report_command(const struct pstd_call *call, const struct row *row,
     pstd_daemon_publish(call->d, &note);
 }
 
-/* If a request with this key was answered before, repeats that answer and
- * returns true. */
-static bool answer_again(struct pstd_call *call)
+/* Returns the answer to a former request with this key; NULL: none is known. */
+static const struct pstd_answer *find_answer(const struct pstd_call *call)
 {
     const struct pstd_answers *all = &call->d->answers;
     const size_t n = PST_MIN(all->n, (size_t)PSTD_MAX_ANSWERS);
 
-    for (size_t i = 0; i < n; i++) {
-        const struct pstd_answer *a = &all->at[i];
-
-        if (strcmp(a->key, call->request->key) == 0) {
-            pstd_call_accept(call, &a->outcome, a->seq, a->run, a->run_id);
-            return true;
-        }
-    }
-    return false;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(all->at[i].key, call->request->key) == 0)
+            return &all->at[i];
+    return NULL;
 }
 
 /* Stores the outcome of the command in call->diag. If the command has
@@ -376,15 +370,17 @@ static void store_outcome(struct pstd_call *call, enum pst_status status)
     call->diag.status = status;
 }
 
-/* Records and sends the outcome of a request with a key. seq: the newest event
- * before the command ran. */
+/* Records and sends the outcome of a request with a key. digest: of the
+ * request. seq: the newest event before the command ran. */
 static void answer_change(struct pstd_call *call, const struct row *row,
-                          uint64_t seq, enum pst_status status)
+                          const char digest[33], uint64_t seq,
+                          enum pst_status status)
 {
     struct pstd_answers *all = &call->d->answers;
     struct pstd_answer *a = &all->at[all->n++ % PSTD_MAX_ANSWERS];
 
     (void)snprintf(a->key, sizeof(a->key), "%s", call->request->key);
+    memcpy(a->request, digest, sizeof(a->request));
     store_outcome(call, status);
     a->outcome = call->diag;
     a->seq = seq;
@@ -394,9 +390,13 @@ static void answer_change(struct pstd_call *call, const struct row *row,
     pstd_call_accept(call, &call->diag, seq, a->run, a->run_id);
 }
 
-static enum pst_status check_change(struct pstd_call *call)
+/* Checks a request with a key, and computes its digest. If the same request was
+ * answered before, *ret is that answer, else NULL. */
+static enum pst_status check_change(struct pstd_call *call, char digest[33],
+                                    const struct pstd_answer **ret)
 {
     const size_t len = strlen(call->request->key);
+    enum pst_status status;
 
     if (len == 0 || len > PSTD_MAX_KEY)
         return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
@@ -406,6 +406,15 @@ static enum pst_status check_change(struct pstd_call *call)
         return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "this is rank %u; rank 0 takes commands",
                             call->d->rank);
+    status = pstd_call_digest(call, digest);
+    if (status != PST_OK)
+        return status;
+    *ret = find_answer(call);
+    if (*ret != NULL && strcmp((*ret)->request, digest) != 0)
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
+                            "another request had the key \"%s\": each request "
+                            "needs a key of its own",
+                            call->request->key);
     return PST_OK;
 }
 
@@ -423,7 +432,9 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
     struct pstd_call call = {.d = d, .client = client, .request = request};
     const struct row *row = find_row(request);
     const uint64_t seq = d->history.seq;
+    const struct pstd_answer *former = NULL;
     enum pst_status status = PST_OK;
+    char digest[33];
 
     pst__control__reply__init(&call.reply);
     pst_diag_init(&call.diag);
@@ -435,20 +446,23 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
         return;
     }
     if (row->changes)
-        status = check_change(&call);
+        status = check_change(&call, digest, &former);
     if (status != PST_OK) {
         pstd_call_accept(&call, &call.diag, seq, 0, "");
         return;
     }
-    if (row->changes && answer_again(&call))
+    if (former != NULL) {
+        pstd_call_accept(&call, &former->outcome, former->seq, former->run,
+                         former->run_id);
         return;
+    }
     status = pstd_job_check_state(&d->job, row->states, row->name, &call.diag);
     if (status == PST_OK)
         status = row->run(&call);
     if (status == PST_AGAIN)
         return;
     if (row->changes) {
-        answer_change(&call, row, seq, status);
+        answer_change(&call, row, digest, seq, status);
     } else {
         store_outcome(&call, status);
         pstd_call_accept(&call, &call.diag, seq, 0, "");

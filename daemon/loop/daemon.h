@@ -18,10 +18,11 @@
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64
 
-/* Outcome of a request with a key, which answers a later request with the same
- * key. */
+/* Outcome of a request with a key, which answers the same request when it comes
+ * again. */
 struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
+    char request[33]; /* pstd_call_digest */
     struct pst_diag outcome;
     uint64_t seq, run;
     char run_id[PSTD_RUN_ID];

@@ -84,41 +84,74 @@ static void closes_on_garbage(void **state)
     drive_expect("penstock status --socket s", 0);
 }
 
-/* A repeated request with the same key gets the same answer, and is executed
- * once. */
+/* Sends the request, and returns the reply, which the caller frees. */
+static pstd_frame *ask(struct pstctl_conn *conn, pstctl_request *request)
+{
+    pstd_frame frame = PST__CONTROL__FRAME__INIT, *answer = NULL;
+    unsigned char *data = NULL;
+    size_t size = 0;
+    struct pst_diag diag;
+
+    frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
+    frame.request = request;
+    assert_ok(pstd_frame_pack(&frame, 1000, &data, &size, &diag), &diag);
+    assert_int_equal(write(conn->fd, data, size), (ssize_t)size);
+    pst_free(data);
+    assert_ok(pstctl_read(conn, 5000, &answer, &diag), &diag);
+    assert_int_equal(answer->body_case, PST__CONTROL__FRAME__BODY_REPLY);
+    assert_true(answer->reply->id == request->id);
+    return answer;
+}
+
+/* A repeated request gets the same answer, and is executed once. Another
+ * request with the same key is refused. */
 static void keeps_keys(void **state)
 {
+    static const struct {
+        const char *key;
+        Pst__Control__Request__BodyCase body;
+        unsigned options;
+        enum pst_status status;
+    } cases[] = {
+        {"one", PST__CONTROL__REQUEST__BODY_TRAIN, 0, PST_OK},
+        {"one", PST__CONTROL__REQUEST__BODY_TRAIN, 0, PST_OK},
+        {"", PST__CONTROL__REQUEST__BODY_TRAIN, 0, PST_ERR_USAGE},
+        {"one", PST__CONTROL__REQUEST__BODY_TRAIN, 1, PST_ERR_USAGE},
+        {"one", PST__CONTROL__REQUEST__BODY_PAUSE, 0, PST_ERR_USAGE},
+        {"one", PST__CONTROL__REQUEST__BODY_TRAIN, 0, PST_OK},
+    };
     Pst__Control__Train train = PST__CONTROL__TRAIN__INIT;
+    Pst__Control__Pause pause = PST__CONTROL__PAUSE__INIT;
+    Pst__Control__Option option = PST__CONTROL__OPTION__INIT, *options[1];
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
-    pstd_frame frame = PST__CONTROL__FRAME__INIT, *answer = NULL;
     struct pstctl_conn conn;
     struct pst_diag diag;
     uint64_t run = 0;
 
     (void)state;
     assert_ok(pstctl_open(socket_path, &conn, &diag), &diag);
-    frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
-    frame.request = &request;
-    for (unsigned i = 0; i < 3; i++) {
-        unsigned char *data = NULL;
-        size_t size = 0;
+    option.name = "steps";
+    option.value = "7";
+    options[0] = &option;
+    train.options = options;
+    for (unsigned i = 0; i < PST_COUNT(cases); i++) {
+        pstd_frame *answer;
 
         request.id = 100 + i;
-        request.key = i < 2 ? "one" : "";
-        request.body_case = PST__CONTROL__REQUEST__BODY_TRAIN;
-        request.train = &train;
-        assert_ok(pstd_frame_pack(&frame, 1000, &data, &size, &diag), &diag);
-        assert_int_equal(write(conn.fd, data, size), (ssize_t)size);
-        pst_free(data);
-        assert_ok(pstctl_read(&conn, 5000, &answer, &diag), &diag);
-        assert_int_equal(answer->body_case, PST__CONTROL__FRAME__BODY_REPLY);
-        assert_true(answer->reply->id == 100 + i);
-        if (i == 2) {
-            assert_int_equal(answer->reply->status, PST_ERR_USAGE);
-        } else {
-            assert_int_equal(answer->reply->status, PST_OK);
+        request.key = (char *)cases[i].key;
+        request.body_case = cases[i].body;
+        train.n_options = cases[i].options;
+        if (request.body_case == PST__CONTROL__REQUEST__BODY_TRAIN)
+            request.train = &train;
+        else
+            request.pause = &pause;
+        answer = ask(&conn, &request);
+        assert_int_equal(answer->reply->status, cases[i].status);
+        if (cases[i].status == PST_OK) {
             assert_true(i == 0 || answer->reply->accepted->run == run);
             run = answer->reply->accepted->run;
+        } else {
+            assert_string_equal(answer->reply->error_id, "control.request");
         }
         pstd_frame_free(answer);
     }
