@@ -183,8 +183,7 @@ static enum pst_status handle_swap(struct pstd_call *call)
     const struct pstd_change_order change = {
         .kind = PSTD_CHANGE_SWAP,
         .name = from->module,
-        .call =
-            from->one_call ? (int)PST_MIN(from->call, (uint32_t)INT_MAX) : -1,
+        .call = from->one_call ? (int)from->call : -1,
         .aliases = from->aliases,
         .keep = from->keep,
         .path = from->path,
@@ -194,6 +193,9 @@ static enum pst_status handle_swap(struct pstd_call *call)
     if (from->path[0] != '/')
         return pst_diag_set(&call->diag, PST_E_SWAP_FILE,
                             "a swap needs the absolute path of a file");
+    if (from->one_call && from->call > INT_MAX)
+        return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
+                            "call %u: no module has so many calls", from->call);
     return order_change(call, &change);
 }
 

@@ -2,6 +2,8 @@
 /* The table of all options. */
 #include "daemon/common/config.h"
 
+#include <limits.h>
+
 /* T_LOCAL: options of a run that may differ between ranks. The others must be
  * equal on all ranks. */
 #define T_STEP  (PSTD_OPT_TRAIN | PSTD_OPT_STEP | PSTD_OPT_EQUAL)
@@ -518,7 +520,7 @@ static const struct pstd_option rows[] = {
         "repeatable"),
     FLAG(aliases, "aliases", PSTD_OPT_SPLIT | PSTD_OPT_SWAP,
          "replace a module also where the model has it under other names"),
-    UINT(at_call, "at-call", PSTD_OPT_SWAP, NULL, 0, 0x1p31,
+    UINT(at_call, "at-call", PSTD_OPT_SWAP, NULL, 0, INT_MAX,
          "replace only this call of the module, counted from 0"),
     ROW(state, "state", 0, SOURCE, PSTD_OPT_SWAP | PSTD_OPT_ATTR, "reset", 0, 0,
         "reset|keep|map:FILE",

@@ -30,7 +30,8 @@ static enum pst_status read_name(const struct pstd_config *config,
                                                         : "");
     if (*ret_call > INT_MAX)
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                            "a call has a small number");
+                            "call %lld: no module has so many calls",
+                            (long long)*ret_call);
     pst_str_addn(fqn, name, at != NULL ? (size_t)(at - name) : strlen(name));
     return fqn->failed ? pst_diag_nomem(diag, fqn->len) : PST_OK;
 }

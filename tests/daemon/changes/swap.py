@@ -105,6 +105,7 @@ def refused(b):
     assert "f32[" in b.swap("n", "u17-one", code=65)
     assert "has 3 calls" in b.swap("n", "u05", "--at-call", "3", code=65)
     assert "not both" in b.swap("n@1", "u05", "--at-call", "1", code=64)
+    assert "call 2147483648:" in b.swap("n@2147483648", "u05", code=64)
     b.call("swap", "n", "none.pt2", "--job", b.job, code=74)
     b.end(run)
     assert b.result("plain") == b.result("refused")

@@ -159,6 +159,30 @@ static void keeps_keys(void **state)
     drive_await("log/rank-0.log", "event=train_end", NULL);
 }
 
+/* The answer has the number of the request. */
+static void refuse_late_call(void)
+{
+    Pst__Control__Swap swap = PST__CONTROL__SWAP__INIT;
+    pstctl_request request = PST__CONTROL__REQUEST__INIT;
+    struct pstctl_conn conn;
+    struct pst_diag diag;
+    pstd_frame *answer;
+
+    assert_ok(pstctl_open(socket_path, &conn, &diag), &diag);
+    swap.module = "fc";
+    swap.path = "/none.pt2";
+    swap.one_call = true;
+    swap.call = UINT32_MAX;
+    request.key = "late call";
+    request.body_case = PST__CONTROL__REQUEST__BODY_SWAP;
+    request.swap = &swap;
+    answer = ask(&conn, &request);
+    assert_string_equal(answer->reply->error_id, "control.request");
+    assert_non_null(strstr(answer->reply->text, "4294967295"));
+    pstd_frame_free(answer);
+    pstctl_close(&conn);
+}
+
 enum { FLOOD = 300 };
 
 /* Sends many requests at once and reads their answers. */
@@ -276,6 +300,7 @@ static void steers_a_run(void **state)
     train = drive_start("penstock train --socket s --steps 1000000000 "
                         "--adopt");
     drive_await("log/rank-0.log", "steps=1000000000 loss", NULL);
+    refuse_late_call();
     drive_expect("penstock train --socket s --steps 5", 75);
     drive_expect("penstock checkpoint --socket s", 0);
     drive_expect_output("saved in");
