@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "daemon/common/control/lock.h"
@@ -87,6 +88,10 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
 /* Size of the files through which PMIx (Open MPI 4.1) shares data about the
  * ranks between processes. */
 #define MPI_FILE ((rlim_t)4 << 20)
+/* Space that mpirun and its ranks need in the folder of their session: two of
+ * these files, and small ones, about one more for each rank. */
+#define MPI_BYTES (2 * MPI_FILE + (64 << 10))
+#define MPI_FILES 20
 
 static enum pst_status name_journal(struct pstctl_setup *s,
                                     struct pst_diag *diag)
@@ -357,6 +362,34 @@ static enum pst_status check_file_limit(struct pst_diag *diag)
                         (unsigned long long)MPI_FILE);
 }
 
+/* Refuses a disk without the space that mpirun needs, for the same reason. */
+static enum pst_status check_space(const char *dir, unsigned ranks,
+                                   struct pst_diag *diag)
+{
+    const fsfilcnt_t files = MPI_FILES + (fsfilcnt_t)ranks;
+    struct statvfs fs;
+
+    /* No blocks or files in all: a file system that does not count them. */
+    if (statvfs(dir, &fs) != 0)
+        return PST_OK;
+    if (fs.f_blocks > 0 && fs.f_bavail < MPI_BYTES / fs.f_frsize)
+        return pst_diag_set(diag, PST_E_FILE_DISK_FULL,
+                            "%s has %.1f MiB left, and mpirun needs %.1f: free "
+                            "space, set TMPDIR to another folder, or "
+                            "--transport self",
+                            dir,
+                            (double)fs.f_bavail * (double)fs.f_frsize / 0x1p20,
+                            (double)MPI_BYTES / 0x1p20);
+    if (fs.f_files > 0 && fs.f_favail < files)
+        return pst_diag_set(diag, PST_E_FILE_DISK_FULL,
+                            "%s has space for %llu more files, and mpirun "
+                            "needs about %llu: remove files, set TMPDIR to "
+                            "another folder, or --transport self",
+                            dir, (unsigned long long)fs.f_favail,
+                            (unsigned long long)files);
+    return PST_OK;
+}
+
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag)
@@ -370,6 +403,10 @@ enum pst_status pstctl_setup_session(struct pstctl_setup *s,
         status = make_temp(s, diag);
     if (status == PST_OK)
         status = make_folder(&s->temp, "mpi", &s->session, diag);
+    if (status == PST_OK)
+        status =
+            check_space(pstctl_scratch_base(),
+                        pstd_ranks(config, 1) * pstd_replicas(config), diag);
     if (status == PST_OK)
         make_shm(s);
     return status;

@@ -10,9 +10,11 @@ was not applied and the full folder, and leave no files there. Resuming with
 another folder must give the bits of an undisturbed job. Ends with 77 where
 mount namespaces are not available.
 
-Also tests data files that are truncated while they are read.
+Also tests data files that are truncated while they are read, and temporary
+folders without the space that mpirun needs.
 """
 import os
+import re
 import sys
 import tempfile
 import time
@@ -40,6 +42,15 @@ class Bench(job.Bench):
         self.words = ["run", model, "-n", "1", "-m", "6", "--schedule",
                       "gpipe", "--data", tokens, "--optimizer", "sgd", "--lr",
                       "0.1", "--threads", "1", "--transport", "self", "--quiet"]
+
+    def begin_mpi(self, disk):
+        """Starts mpirun with a TMPDIR in a small file system."""
+        script = f'mount -t tmpfs -o {disk} tmpfs small && exec "$@"'
+        words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script,
+                 "sh", self.penstock, *self.words, "--transport", "mpi",
+                 "--steps", "1"]
+        env = dict(self.env, TMPDIR=self.path("small"))
+        return self.ended(self.begin_as(words, env=env), code=74).stderr
 
     def run(self, *more, small=False):
         words = [self.penstock, *self.words, *more]
@@ -97,6 +108,13 @@ def main():
         if b.begin_as(within("true")).wait() != 0:
             print("no mount namespaces here")
             return 77
+        for disk, words in (("size=1m", r"has [01]\.\d MiB left, and mpirun "
+                             r"needs 8\.1:"),
+                            ("size=64m,nr_inodes=9", r"has space for \d more "
+                             r"files, and mpirun needs about 21:")):
+            said = b.begin_mpi(disk)
+            assert re.search(words, said) and b.path("small") in said and \
+                "[file.disk-full]" in said, said
         whole = b.run("--steps", "4", "--dump", "whole")
         assert whole.returncode == 0, whole
         saved = ["--checkpoint", "saved", "--checkpoint-every", "1"]
