@@ -83,6 +83,15 @@ def limits(b, expect):
     expect("file.size-limit", 74, "mpirun needs", b.call(
         *RUN, "-n", "2", "--steps", "1", "--transport", "mpi",
         preexec_fn=limit(resource.RLIMIT_FSIZE, (4 << 20) - 1)))
+
+    def remove_current():
+        for do in os.mkdir, os.chdir, os.rmdir:
+            do(b.at("gone"))
+
+    expect("file.missing", 74, "the current folder was removed", b.call(
+        "run", b.at("tiny.plan"), "-n", "2", "-m", "2", "--steps", "1",
+        "--transport", "mpi", "--data", b.at("data.safetensors"),
+        preexec_fn=remove_current))
     # LeakSanitizer opens files, so it is switched off.
     env = b.env
     b.env = dict(env, ASAN_OPTIONS="detect_leaks=0")

@@ -390,6 +390,20 @@ static enum pst_status check_space(const char *dir, unsigned ranks,
     return PST_OK;
 }
 
+/* Refuses a removed current folder: mpirun would end with an error of its own.
+ */
+static enum pst_status check_current_folder(struct pst_diag *diag)
+{
+    char dir[4096];
+
+    if (getcwd(dir, sizeof(dir)) != NULL || errno != ENOENT)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_FILE_MISSING,
+                        "the current folder was removed, and mpirun starts "
+                        "ranks there: change to another folder, or --transport "
+                        "self");
+}
+
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag)
@@ -399,6 +413,8 @@ enum pst_status pstctl_setup_session(struct pstctl_setup *s,
     if (config->reference || !pstctl_setup_is_mpi(config))
         return PST_OK;
     status = check_file_limit(diag);
+    if (status == PST_OK)
+        status = check_current_folder(diag);
     if (status == PST_OK)
         status = make_temp(s, diag);
     if (status == PST_OK)
