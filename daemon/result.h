@@ -47,6 +47,9 @@ struct pstd_result {
     /* --keep-best: step of the best evaluation if its checkpoint could not be
      * saved, so that another one, or none, counts as the best; 0: none. */
     uint64_t best_lost_step;
+    /* Why the history lacks steps, since a folder could not be written; no
+     * error if it lacks none. */
+    struct pst_diag history_lost;
     bool enough; /* early stop: evaluations no longer improved */
     struct pstd_rank_result *ranks;
     size_t n_ranks;

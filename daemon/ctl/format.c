@@ -222,7 +222,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us,
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
         "{s:o s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b "
-        "s:o s:o s:o s:o s:o s:I}",
+        "s:o s:o s:o s:o s:o s:I s:o s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "step_p99_s",
         r->step_p99_seconds > 0 ? pstctl_json_real(r->step_p99_seconds)
@@ -243,7 +243,18 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us,
         r->mfu > 0 ? pstctl_json_real(r->mfu) : json_null(), "ranks", ranks,
         "losses", losses, "evaluations",
         pstctl_evaluations_json(r->evaluations, r->n_evaluations), "options",
-        options_json(config), "best_lost_step", (json_int_t)r->best_lost_step);
+        options_json(config), "best_lost_step", (json_int_t)r->best_lost_step,
+        "history_lost", pstctl_json_text(r->history_lost), "log_lost",
+        pstctl_json_text(r->log_lost));
+}
+
+/* Adds what the folders of the run lack, since they could not be written. */
+static void add_lost(const Pst__Control__Result *r, struct pst_str *out)
+{
+    if (r->history_lost[0] != '\0')
+        pst_str_addf(out, "; the history lacks steps: %s", r->history_lost);
+    if (r->log_lost[0] != '\0')
+        pst_str_addf(out, "; the log lacks lines: %s", r->log_lost);
 }
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
@@ -298,6 +309,7 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
     if (r->n_ranks > 0) /* a result from an event has no ranks */
         pst_str_addf(out, ", peak memory %.1f MiB (arena %.1f MiB)",
                      most_mib(r, false), most_mib(r, true));
+    add_lost(r, out);
 }
 
 enum pst_status pstctl_result_status(const Pst__Control__Result *r,

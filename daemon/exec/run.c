@@ -639,7 +639,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         status = run_session(&s, diag);
     }
     pstd_health_close(&s);
-    pstd_session_flush_history(&s);
+    pstd_session_end_history(&s);
     if (pst_engine_is_stuck(
             w->engine)) /* frees nothing: a thread still reads it */
         return status;

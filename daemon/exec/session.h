@@ -294,6 +294,9 @@ void pstd_session_add_step(struct pstd_session *s,
  * history must have all steps before it, even if the process is killed after
  * the save. */
 void pstd_session_flush_history(struct pstd_session *s);
+/* Writes the last steps, and records in the result whether steps are missing.
+ */
+void pstd_session_end_history(struct pstd_session *s);
 
 /* faults.c: COLLECTIVE. Completes the diagnosis of a refused step
  * (PST_ERR_RANGE): returns its status, or an error after which no rank can

@@ -38,6 +38,7 @@ static void emit_failed(void *ctx, const char *dir, const struct pst_diag *why)
     struct pstd_session *s = ctx;
     struct pstd_note note;
 
+    s->result->history_lost = *why;
     pstd_note_init(&note, PSTD_EVENT_HISTORY_FAILED);
     pstd_note_text(&note, "dir", dir);
     pstd_note_error(&note, why);
@@ -63,6 +64,13 @@ static void flush_records(struct pstd_session *s, double now)
 void pstd_session_flush_history(struct pstd_session *s)
 {
     flush_records(s, pst_now());
+}
+
+void pstd_session_end_history(struct pstd_session *s)
+{
+    flush_records(s, pst_now());
+    if (!pstd_steps_is_lacking(&s->history))
+        pst_diag_init(&s->result->history_lost);
 }
 
 void pstd_session_add_step(struct pstd_session *s,

@@ -192,6 +192,9 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.best_step = from->best_step;
     r.best_loss = from->best_loss;
     r.best_lost_step = from->best_lost_step;
+    r.history_lost = (char *)from->history_lost.text;
+    if (call->d->log.lost > 0)
+        r.log_lost = call->d->log.why.text;
     r.enough = from->enough;
     r.checkpoint_step = from->checkpoint_step;
     r.ranks = pointers;

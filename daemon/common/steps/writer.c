@@ -258,8 +258,10 @@ static void drop_records(struct pstd_steps_writer *w, size_t n)
 {
     memmove(w->waiting, w->waiting + n, (w->n - n) * sizeof(*w->waiting));
     w->n -= n;
-    for (unsigned i = 0; i < PST_COUNT(w->at); i++)
+    for (unsigned i = 0; i < PST_COUNT(w->at); i++) {
+        w->at[i].lacking |= w->at[i].failing && w->at[i].done < n;
         w->at[i].done -= PST_MIN(w->at[i].done, n);
+    }
 }
 
 void pstd_steps_flush(struct pstd_steps_writer *w, double now,
@@ -319,6 +321,18 @@ void pstd_steps_drop_after(struct pstd_steps_writer *w, uint64_t step)
             step < t->base)
             close_file(t);
     }
+}
+
+bool pstd_steps_is_lacking(const struct pstd_steps_writer *w)
+{
+    bool ret = false;
+
+    for (unsigned i = 0; w->waiting != NULL && i < PST_COUNT(w->at); i++) {
+        const struct pstd_steps_target *t = &w->at[i];
+
+        ret |= !t->left_out && (t->lacking || (t->failing && t->done < w->n));
+    }
+    return ret;
 }
 
 void pstd_steps_exclude(struct pstd_steps_writer *w, unsigned i, bool out)

@@ -19,6 +19,7 @@ struct pstd_steps_target {
                       one that it began after */
     size_t done;   /* number of waiting records that are in the file */
     bool failing;  /* the last write failed */
+    bool lacking;  /* records were dropped before they could be written */
     bool left_out; /* not used for now (pstd_steps_exclude) */
 };
 
@@ -62,6 +63,8 @@ void pstd_steps_flush(struct pstd_steps_writer *w, double now,
 void pstd_steps_drop_after(struct pstd_steps_writer *w, uint64_t step);
 /* Writes nothing to folder i while `out`. */
 void pstd_steps_exclude(struct pstd_steps_writer *w, unsigned i, bool out);
+/* True if a folder lacks steps because it could not be written. */
+bool pstd_steps_is_lacking(const struct pstd_steps_writer *w);
 /* Frees all; records that wait are lost. */
 void pstd_steps_end(struct pstd_steps_writer *w);
 

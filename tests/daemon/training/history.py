@@ -159,9 +159,12 @@ def damaged(b):
 
 
 def failing(b):
+    """A history that cannot be written does not end the run, and the last line
+    says that it lacks steps."""
     os.makedirs(b.path("log-failing/steps.history"))
-    b.call(*b.words("log-failing", "--steps", "50", "--checkpoint",
-                    "ck-failing", "--checkpoint-every", "5"))
+    said = b.call(*b.words("log-failing", "--steps", "50", "--checkpoint",
+                           "ck-failing", "--checkpoint-every", "5"))
+    assert "log-failing/steps.history" in json.loads(said)["history_lost"], said
     event, = b.events("log-failing", "history_failed", "rank-0")
     assert "steps.history" in event and " level=warn " in event, event
     assert list(b.history("ck-failing")) == list(range(1, 51))

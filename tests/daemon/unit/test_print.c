@@ -226,6 +226,14 @@ static void lines_tell_losses(void **state)
                            ", loss 2e-06, no best evaluation: that at step 3 "
                            "has no checkpoint, "));
     pst_str_fini(&line);
+    /* The line also has what could not be written. */
+    r.history_lost = "cannot write h: why";
+    r.log_lost = "l: why";
+    pstctl_result_line(&r, &line);
+    assert_true(pst_has_suffix(
+        pst_str_text(&line), "; the history lacks steps: cannot write h: why; "
+                             "the log lacks lines: l: why"));
+    pst_str_fini(&line);
 }
 
 /* An item that does not fit is left out completely. */

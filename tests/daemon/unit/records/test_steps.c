@@ -226,6 +226,7 @@ static void outlasts_a_full_disk(void **state)
                         none = {RLIM_INFINITY, RLIM_INFINITY};
     struct pstd_steps_writer w;
     struct pstd_steps_counts counts;
+    bool lacking;
 
     (void)state;
     (void)unlink("d/" PSTD_STEPS_FILE);
@@ -235,9 +236,12 @@ static void outlasts_a_full_disk(void **state)
     flush(&w);
     flush(&w);
     assert_int_equal(failures, 1); /* failures in a row are reported once */
+    lacking = pstd_steps_is_lacking(&w);
     assert_int_equal(read_all("d", &counts).n, 10);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    assert_true(lacking);
     flush(&w); /* the records that wait are written */
+    assert_false(pstd_steps_is_lacking(&w));
     assert_int_equal(read_all("d", &counts).n, 20);
     assert_int_equal(counts.damaged + counts.missing, 0);
     /* More records wait than fit into memory: the newest ones stay. */
@@ -248,6 +252,7 @@ static void outlasts_a_full_disk(void **state)
     add(&w, 101, 3 * PSTD_STEPS_WAITING, 1);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
     flush(&w);
+    assert_true(pstd_steps_is_lacking(&w)); /* dropped for ever */
     pstd_steps_end(&w);
     assert_int_equal(read_all("d", &counts).last, 3 * PSTD_STEPS_WAITING);
     assert_true(counts.missing > 0 && counts.good >= PSTD_STEPS_WAITING / 2);
