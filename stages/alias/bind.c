@@ -113,8 +113,7 @@ static void record_changes(struct pst_binder *b)
     for (unsigned i = 0; i < b->n; i++) {
         bool written = false, moved = false;
 
-        for (unsigned k = 0; k < b->n;
-             k++) { /* operands with the same tensor as operand i */
+        for (unsigned k = 0; k < b->n; k++) {
             if (b->operands[k].as.tensor != b->operands[i].as.tensor)
                 continue;
             for (size_t w = 0; w < b->writes.n; w++)

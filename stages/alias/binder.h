@@ -4,7 +4,7 @@
 /*
  * State while a program is bound to a graph. Private to this folder:
  * pass_operands.c passes operands, emit.c and set.c emit operators, history.c
- * tracks the operand that gets the gradient of a view, bind.c runs all that
+ * tracks the operand that gets the gradient of a view, bind.c runs these steps
  * twice and reads the results. One thread.
  */
 #include "stages/alias/program.h"
@@ -21,7 +21,7 @@ struct pst_owner {
     bool expanded; /* elements of the leaf share memory with each other */
 };
 
-/* A write to one of the owners. */
+/* A write to the storage of an owner. */
 struct pst_write {
     struct pst_value *value; /* the view that was written */
     size_t owner;            /* index in owners */
@@ -49,7 +49,7 @@ struct pst_binder {
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
     struct PST_VEC(struct pst_family) families;
-    /* views to whose memory a value with a gradient was written */
+    /* views of memory to which a value with a gradient was written */
     struct PST_VEC(struct pst_family) carriers;
     unsigned stage;
     struct pst_diag *diag;

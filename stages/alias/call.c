@@ -40,7 +40,7 @@ struct filling {
     const struct entry *entry;
     const struct pst_alias_program_operand *operands;
     const struct pst_call_storage *storages;
-    size_t in_place; /* bytes that the step has read in the storages */
+    size_t in_place; /* bytes of inputs that were read without a copy */
 };
 
 static void entry_free(struct entry *e)
@@ -210,8 +210,8 @@ static void copy_values(void *dst, const char *from,
     pst_bytes_to_values(meta->dtype, dst, bytes);
 }
 
-/* Returns where the caller has the bytes of an input; NULL: no operand is
- * called like it. */
+/* Returns the caller's address of the bytes of an input; NULL: no operand has
+ * the input's name. */
 static const char *find_source(const struct filling *f, unsigned input)
 {
     const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
@@ -255,8 +255,9 @@ static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* A pst_lend_fn. What the call writes to storages is written after the step.
- * Bytes of the caller's bool may be no valid values. */
+/* A pst_lend_fn. The caller's memory stays unchanged while it is lent, since
+ * the call writes to storages only after the step. A bool is not lent: the
+ * caller's bytes may be no valid values. */
 static bool lend_input(void *ctx, const struct pst_device_memory *reader,
                        bool in_place, unsigned microbatch, unsigned input,
                        struct pst_lent *ret)
@@ -376,8 +377,7 @@ static enum pst_status make_engine(const struct pst_caller *caller,
     return status;
 }
 
-/* Makes space for a plan: drops the one that was not used for the longest
- * time. */
+/* Makes space for a plan: drops the least recently used one. */
 static void drop_oldest(struct pst_caller *caller)
 {
     size_t oldest = 0;
@@ -420,8 +420,8 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
 
 /* --- a call --------------------------------------------------------------- */
 
-/* Refuses operators that write an operand which is read-only, or a view of it
- * that `before` has made: those of new storages are nobody's. */
+/* Refuses operators that write a read-only operand, or a view of it that
+ * `before` has made. Storages that `before` has made can be written. */
 static enum pst_status check_read_only(
     const struct pst_alias_program_bound *bound,
     const struct pst_alias_program_operand *operands, struct pst_diag *diag)

@@ -18,7 +18,7 @@ struct emission {
     const struct pst_alias_program_op *op;
     const struct pst_op *row;
     const struct pst_schema *schema;
-    /* in schema order; values before any writes to them */
+    /* in schema order; the values are not updated by earlier writes */
     struct pst_arg *args;
 };
 
@@ -481,7 +481,7 @@ static enum pst_status emit_op(struct pst_binder *b,
     enum pst_status status;
 
     b->build.no_grad = op->no_grad;
-    /* by name: set_ changes the storage of a tensor, so it has no row */
+    /* Compared by name: set_ has no row, since it changes the storage. */
     if (strcmp(op->op, "aten.set_.source_Tensor") == 0 ||
         strcmp(op->op, "aten.set_.source_Tensor_storage_offset") == 0)
         return pst_binder_set(b, op);
@@ -493,7 +493,7 @@ static enum pst_status emit_op(struct pst_binder *b,
     if (!bind_args(&e))
         return b->build.status;
     status = find_offset(&e);
-    /* only operators that read elements */
+    /* Views are skipped: they read no elements. */
     if (status == PST_OK && !(e.row->flags & PST_OP_VIEW))
         status = follow_history(&e, NULL);
     if (status != PST_OK)

@@ -2,9 +2,9 @@
 /*
  * Gradient history of operands that share a storage. PyTorch does not connect
  * tensors that the caller made separately on one storage: gradients follow the
- * tensor that was written, and for the others its new content is a constant. In
- * a common base they would be connected, so it is recorded which operand a view
- * belongs to.
+ * tensor that was written, and for the other tensors the new content is a
+ * constant. Views of a common base would be connected, so it is recorded which
+ * operand a view belongs to.
  */
 #include "stages/alias/binder.h"
 #include "stages/frontend/functional/overlap.h"

@@ -73,8 +73,8 @@ static unsigned root_of(const struct analysis *a, unsigned i)
     return i;
 }
 
-/* Sets `parts`: a tensor that is passed several times and changes its content
- * or geometry is passed once, in place of its first operand. */
+/* Sets `parts`: a tensor that is passed several times, and whose content or
+ * geometry changes, is passed once, in place of its first operand. */
 static void merge_repeated(const struct analysis *a)
 {
     for (unsigned i = 0; i < a->ret->n; i++) {

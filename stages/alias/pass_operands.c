@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Compares names, since the program's are not resolved to rows yet, and these
- * texts find all overloads, in-place ones included. */
+/* Searches the operators' names, since the program's operators have no rows
+ * yet. A part of a name finds all overloads, in-place ones included. */
 bool pst_alias_program_is_absolute(const struct pst_alias_program *program)
 {
     const struct pst_alias_program_op *ops[] = {program->before, program->ops};
@@ -101,9 +101,9 @@ static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
 }
 
 /* Passes a leaf. If the leaf does not cover its storage, passes the storage,
- * too, and the graph writes the leaf's content into it. A leaf whose elements
- * share memory is passed as a view of the storage whose gradient goes to the
- * leaf. */
+ * too, and the graph writes the leaf's content into it. If elements of the leaf
+ * share memory, the content is read from the storage, and the gradient goes to
+ * the leaf. */
 static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
                                  int64_t begin, int64_t end)
 {
@@ -197,8 +197,8 @@ static enum pst_status refuse_leaf(struct pst_binder *b, unsigned base,
         pst_meta_text(&other->meta, y), (long long)other->offset);
 }
 
-/* Passes a leaf whose storage others write: its content is the storage's, and
- * gradients go to the leaf. */
+/* Passes a leaf in a base, which other operands write: the content is that of
+ * the base, and gradients go to the leaf. */
 static enum pst_status pass_leaf_of_base(struct pst_binder *b, unsigned index,
                                          unsigned i)
 {

@@ -11,7 +11,8 @@
  * written tensor share memory), E_OVERLAP (source and target of one write
  * overlap partly), E_ALIAS_NONDIFF (a write that gradients cannot follow),
  * E_LEAF (a leaf that requires a gradient is written), E_SHARED_MUT (several
- * stages write one operand); call.h adds some. text.h reads programs; call.h calls them.
+ * stages write one operand); call.h adds some. text.h reads programs; call.h
+ * calls them.
  *
  * One thread. Strings and arguments are borrowed from the caller.
  */

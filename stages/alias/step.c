@@ -169,8 +169,8 @@ static enum pst_status prepare_leaf(struct pst_alias_leaves *leaves,
                               o->leaf, (long long)n, (long long)leaf->n);
 }
 
-/* True if the step updates the leaf of operand i there: it is the leaf's first
- * operand, and the leaf has a gradient. */
+/* True if operand i is the first operand of its leaf, and the leaf has a
+ * gradient: the step updates each leaf once. */
 static bool takes_part(const struct pst_alias_program_operand *operands,
                        unsigned i, const struct pst_dump *grads)
 {

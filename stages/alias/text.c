@@ -42,8 +42,8 @@ static void no_memory(struct reader *r, size_t bytes)
         r->status = pst_diag_nomem(r->diag, bytes);
 }
 
-/* Returns zeroed memory for n > 0 objects; NULL and a failure if there is
- * none. */
+/* Returns zeroed memory for n > 0 objects; NULL and a failure if there is no
+ * memory. */
 static void *space_for(struct reader *r, size_t n, size_t size)
 {
     void *ret = pst_arena_calloc(&r->text->arena, n + 1, size);

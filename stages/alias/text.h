@@ -4,9 +4,8 @@
 /*
  * Parses a program from untrusted JSON; docs/aliasing.md describes the form.
  * Depth, sizes, numbers and names are checked: every name that an operator
- * reads is an operand or a result of an operator before it. Whether operators
- * exist and fit their operands is found out when the program is bound. One
- * thread.
+ * reads is an operand or a result of an operator before it. Binding the program
+ * checks whether operators exist and fit their operands. One thread.
  */
 #include "stages/alias/program.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Readers of parameters that are kept in 16 bits (--params bf16). Every reader
- * has a conversion to f32 of its own; here they share one, and those that
- * convert it back, or could do without it, read the parameter itself. No bit
- * changes. Gradients are not affected: they were made before.
+ * Reads of parameters that are kept in 16 bits (--params bf16). Every reader
+ * has its own conversion to f32; this pass keeps one for all of them. Readers
+ * that convert back to 16 bits, embeddings and heads read the parameter itself.
+ * Results are the same bit for bit. Gradients are not affected: the backward
+ * nodes exist already.
  */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
@@ -16,8 +17,8 @@ static bool is_conversion(const struct pst_node *node)
     return node != NULL && node->op == &pst_op__to_copy;
 }
 
-/* Returns the 16-bit parameter of which the value is the f32 form; NULL: it is
- * something else. */
+/* If the value is a conversion of a 16-bit parameter to f32, returns the
+ * parameter; else NULL. */
 static struct pst_value *find_param(const struct pst_value *value)
 {
     struct pst_value *ret = value != NULL && is_conversion(value->def)
@@ -31,9 +32,10 @@ static struct pst_value *find_param(const struct pst_value *value)
                : NULL;
 }
 
-/* Returns the 16-bit parameter that the node converts back after a conversion
- * to f32, or the f32 form that an earlier node has made of it; NULL: it does
- * something else. */
+/* Returns the value to read in place of the node's result: an earlier
+ * conversion of the same parameter to f32, or the parameter itself if the node
+ * converts it back. NULL: the result stays. Records the first conversion of a
+ * parameter in `forms`. */
 static struct pst_value *find_origin(const struct pst_node *node,
                                      struct pst_value **forms)
 {
@@ -53,7 +55,7 @@ static struct pst_value *find_origin(const struct pst_node *node,
 
 struct casts {
     struct pst_value **origin; /* by value id; NULL: the value stays */
-    struct pst_value **forms;  /* by id of a parameter: its f32 form */
+    struct pst_value **forms;  /* by id of a parameter: its first conversion */
     unsigned *uses;            /* by value id, outputs included */
 };
 
@@ -66,7 +68,7 @@ static void use_origin(void *ctx, struct pst_value **slot, unsigned arg)
         *slot = casts->origin[(*slot)->id];
 }
 
-/* Lets views of a value that is replaced be views of the parameter. */
+/* Makes views of a replaced value views of the value that replaces it. */
 static void move_views(const struct pst_node *node, const struct casts *casts)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
@@ -77,8 +79,9 @@ static void move_views(const struct pst_node *node, const struct casts *casts)
     }
 }
 
-/* Returns the index of the weight among the arguments of a head's operator that
- * rounds it to the parameter's dtype anyway; -1: it is another operator. */
+/* Returns the index of the node's weight if the node is an operator of a head
+ * that rounds this weight to the parameter's dtype, so that it can read the
+ * parameter; else -1. */
 static int find_head_weight(const struct pst_node *node)
 {
     const bool is_loss = node->op == &pst_op_linear_cross_entropy;
@@ -95,8 +98,8 @@ static int find_head_weight(const struct pst_node *node)
                : -1;
 }
 
-/* Looks up rows of a 16-bit parameter, and converts these, instead of rows of
- * its f32 form. */
+/* If the node is an embedding of a converted parameter, looks up rows of the
+ * 16-bit parameter and converts only these rows. */
 static enum pst_status look_up(struct pst_build *build, struct pst_node *node)
 {
     struct pst_value *param, *rows, *wide;
@@ -134,7 +137,7 @@ static void count_read(void *ctx, struct pst_value **slot, unsigned arg)
     casts->uses[(*slot)->id]++;
 }
 
-/* Removes conversions of parameters that nothing reads any more. */
+/* Removes conversions of parameters whose results nothing reads any more. */
 static void drop_conversions(struct pst_graph *graph, struct casts *casts)
 {
     const size_t n = graph->nodes.n;
@@ -189,7 +192,7 @@ static enum pst_status shorten_node(void *ctx, struct pst_node *node)
 enum pst_status pst_pass_casts(struct pst_compiler *c, struct pst_diag *diag)
 {
     struct pst_graph *graph = c->p->graph;
-    /* each node may be replaced by two */
+    /* a bound for value ids: two new nodes may replace a node */
     const size_t n = graph->values.n + 2 * graph->nodes.n;
     struct shortener s = {
         .casts = {pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*s.casts.origin)),

@@ -64,8 +64,8 @@ static enum pst_status add_holding(struct check *c,
     return PST_OK;
 }
 
-/* True if both hold the same result of list P, which may be that of another
- * program of the rank: equal results may share a location. */
+/* True if both blocks hold the same result of list P: equal results, also of
+ * two programs of a rank, may share a location. */
 static bool is_same_prepared(const struct content_block *a,
                              const struct content_block *b)
 {
@@ -180,9 +180,8 @@ struct written {
     unsigned k;                 /* number of the result */
 };
 
-/* Checks that the bytes in ctx do not overlap an operand: a kernel may only
- * overwrite those operands that it can, in exactly the same bytes. n: the
- * operand's number. */
+/* Checks that the bytes in ctx (struct written) do not overlap operand n. They
+ * may be exactly the operand's bytes if the kernel can overwrite it. */
 static enum pst_status check_no_overlap(struct check *c,
                                         const struct pst_value *value,
                                         unsigned n, const void *ctx)

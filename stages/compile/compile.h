@@ -62,8 +62,8 @@ enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* heads.c: *ret is a copy of the stage's forward graph, owned, in which heads
- * of language models are one operator; NULL: the stage has none, or the program
- * may not have it. */
+ * of language models are one operator; NULL: the stage has no head, or the
+ * options or the device do not allow that. */
 enum pst_status pst_fold_heads(const struct pst_program *p,
                                struct pst_graph **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -96,8 +96,8 @@ enum pst_status pst_pass_layouts(struct pst_compiler *c,
  * read the parameters themselves. */
 enum pst_status pst_pass_casts(struct pst_compiler *c,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* fusion.c: lets matmuls in bf16 whose result is converted to f32 and added to
- * a gradient give f32, without rounding to bf16 in between. */
+/* fusion.c: makes bf16 matmuls return f32 if their result is converted to f32
+ * and added to a gradient, so that it is not rounded to bf16 in between. */
 enum pst_status pst_pass_sums(struct pst_compiler *c,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* legalise.c: inserts copies for kernels that need contiguous operands. */

@@ -24,7 +24,8 @@ static bool is_given(const struct pst_program *p, const bool *updated,
 }
 
 struct marks {
-    /* By id of the storage; leaves: it is sent, returned or accumulated. */
+    /* By id of the storage; leaves: the storage is sent, returned or added to a
+     * gradient. */
     bool *constant, *leaves;
     bool all;
 };

@@ -78,8 +78,8 @@ enum pst_status pst_pass_sums(struct pst_compiler *c, struct pst_diag *diag)
     const size_t n = graph->nodes.n;
     struct counting counting;
 
-    /* The rates come last: they make a bf16 matmul of oneDNN to see that the
-     * machine has it. */
+    /* pst_rates_use_bf16() comes last: it has oneDNN make a bf16 matmul, to
+     * find out whether the machine supports bf16. */
     if (c->p->options.device != &pst_device_cpu || !has_matmul(graph) ||
         !pst_rates_use_bf16())
         return PST_OK;
@@ -112,9 +112,9 @@ enum pst_status pst_pass_sums(struct pst_compiler *c, struct pst_diag *diag)
 
 /* --- accumulation --------------------------------------------------------- */
 
-/* True if the kernel may add result 0 into a gradient, by what the node is: it
- * is of phase W and has no other result, or it is a head of a language model.
- * The choice is the same for all schedules, since the bits depend on it. */
+/* True if kernels of such nodes may add result 0 into a gradient: nodes of
+ * phase W with one result, and heads of language models. This does not depend
+ * on the schedule, so the bits do not, either. */
 static bool may_add(const struct pst_node *node)
 {
     return node->op == &pst_op_linear_cross_entropy_backward ||

@@ -12,8 +12,9 @@
 
 /* --- the forward graph ---------------------------------------------------- */
 
-/* True if the program may compute heads as one operator: not if that would run
- * on the host for a device that lacks the kernel, or if logits are kept. */
+/* True if the program may compute heads as one operator: the device has a
+ * kernel for it (a fallback on the host does not count), and the logits need
+ * not be kept. */
 static bool may_fold(const struct pst_program *p)
 {
     struct pst_device own = *p->options.device;
@@ -36,7 +37,7 @@ static void mark_sent(const struct pst_program *p,
     }
 }
 
-/* Removes outputs that are logits, since nobody reads them. */
+/* Removes outputs that are logits; for programs that do not keep outputs. */
 static void drop_logits(struct pst_graph *graph, const bool *logits)
 {
     for (size_t i = 0; i < graph->outputs.n; i++) {
@@ -101,12 +102,13 @@ enum pst_status pst_fold_heads(const struct pst_program *p,
 /* --- the joint graph ------------------------------------------------------ */
 
 /* The nodes of a head in the joint graph: its loss, and the nodes that compute
- * the gradients of its input and of its parameters; NULL: there is none. */
+ * the gradients of its input and of its parameters. NULL: there is no such
+ * node. */
 struct parts {
     struct pst_node *loss, *input, *weight;
-    /* computes the gradients and the loss in the backward */
+    /* the node that computes gradients and loss in the backward */
     struct pst_node *merged;
-    const struct pst_node *at; /* `one` takes the place of this node */
+    const struct pst_node *at; /* `merged` takes the place of this node */
 };
 
 struct merger {
@@ -119,7 +121,8 @@ struct merger {
 
 static bool same_head(const struct pst_node *loss, const struct pst_node *part)
 {
-    /* input, weight, bias, target, mask; in a part after two gradients */
+    /* Both have the arguments input, weight, bias, target, mask; in `part` two
+     * gradients come before them. */
     for (unsigned i = 0; i < 5; i++)
         if (loss->args[i].kind != part->args[2 + i].kind ||
             (loss->args[i].kind == PST_ARG_VALUE &&
@@ -146,7 +149,7 @@ static struct parts find_parts(const struct pst_graph *graph,
     return ret;
 }
 
-/* Lets result k of `node` be a value that another node computed. */
+/* Makes `value`, which another node computed, result k of `node`. */
 static void set_result(struct pst_node *node, unsigned k,
                        struct pst_value *value)
 {
@@ -156,8 +159,8 @@ static void set_result(struct pst_node *node, unsigned k,
     value->def_index = k;
 }
 
-/* Replaces input and weight, if one list runs both, by one node, which is not
- * yet in the graph. */
+/* Sets h->merged: if one list runs all gradients of the head, a new node that
+ * replaces `input` and `weight` and is not yet in the graph; else `input`. */
 static enum pst_status merge_parts(struct merger *m, struct parts *h)
 {
     const bool both = h->weight != NULL &&
@@ -213,10 +216,10 @@ static bool depends_on_loss(const struct merger *m, const struct pst_node *node)
     return node->n_outs > 0 && m->from_loss[node->outs[0]->id];
 }
 
-/* Marks the values that are computed from the loss, which the backward will
- * compute instead of the forward. Returns false if that is too late, because
- * another stage, a buffer or a node before `at` needs one of them, or if they
- * cannot be moved. */
+/* Marks the values computed from the loss, which the backward shall compute
+ * instead of the forward. Returns false if that is impossible: another stage, a
+ * buffer or a backward node before `at` reads one of them, or a node that
+ * computes one is random or has effects. */
 static bool mark_from_loss(struct merger *m, const struct parts *h)
 {
     const struct pst_graph *graph = m->graph;
@@ -262,8 +265,8 @@ static enum pst_status push_node(struct merger *m, struct pst_node *node)
                : pst_diag_nomem(m->build.diag, sizeof(struct pst_node *));
 }
 
-/* Appends `one` and, if `late`, the nodes that compute from its loss. old: the
- * n nodes that the graph had before. */
+/* Appends h->merged and, if `late`, the nodes that compute from its loss. old:
+ * the n nodes that the graph had before. */
 static enum pst_status push_merged(struct merger *m, const struct parts *h,
                                    struct pst_node *const *old, size_t n,
                                    bool late)
@@ -327,8 +330,8 @@ static enum pst_status merge_head(struct merger *m, struct pst_node *loss)
     return status;
 }
 
-/* Takes the heads in order: a value that is computed from several losses then
- * follows the last one. */
+/* Merges the heads in the order of their losses, so that a value computed from
+ * several losses comes after the last of them. */
 enum pst_status pst_pass_heads(struct pst_compiler *c, struct pst_diag *diag)
 {
     struct merger m = {.p = c->p, .graph = c->p->graph};

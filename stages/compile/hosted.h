@@ -32,8 +32,8 @@ enum pst_status pst_hosted_add(struct pst_hosted_list *list,
 bool pst_hosted_is(const struct pst_program *program,
                    const struct pst_exec_node *x);
 /* True if a device that records calls (struct pst_recorder) can record this
- * one: it has a kernel, which takes no number by value that changes from step
- * to step. */
+ * one: it has a kernel, and the kernel takes no argument by value that changes
+ * from step to step. */
 bool pst_hosted_can_record(const struct pst_exec_node *x);
 /* Counts the calls of forward and backward of one microbatch, and those of them
  * that can be recorded. */

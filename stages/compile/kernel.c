@@ -27,8 +27,8 @@ static void record_rounded(void *ctx, struct pst_value **slot, unsigned arg)
         *any = true;
 }
 
-/* True if an operand is already rounded to bf16; then all operands of the node
- * are. */
+/* True if the node's operands are already rounded to bf16. If one of them is,
+ * all are. */
 static bool reads_rounded(const struct pst_node *node)
 {
     bool any = false;

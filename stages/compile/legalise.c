@@ -14,7 +14,7 @@ struct legaliser {
      * adds have none. */
     struct copy {
         struct pst_value *value;
-        unsigned turn; /* `turn` when it was made */
+        unsigned turn; /* the legaliser's `turn` when the copy was made */
     } * copies;
     size_t n_copies;
     enum pst_phase phase; /* phase of the current node */

@@ -206,7 +206,7 @@ static void place_given(struct pst_compiler *c, const struct pst_value *value)
             place_value(c, value, PST_R_FIXED,
                         c->fixed(c->fixed_ctx, value, 0));
         break;
-    case PST_VALUE_GRAD: /* each use has its own location: operands.c */
+    case PST_VALUE_GRAD: /* operands.c assigns a location to each use */
         place_value(c, value, PST_R_FIXED, 0);
         break;
     default:
@@ -228,7 +228,8 @@ static enum pst_region region_of(const struct pst_compiler *c,
         return end == PST_END_W   ? PST_R_STASH_W
                : end == PST_END_I ? PST_R_STASH_I
                                   : PST_R_WORK;
-    /* An output of list B is copied after list W, which uses the workspace. */
+    /* An output of list B is copied after list W, which overwrites the
+     * workspace, has run. */
     return life->list == PST_LIST_B &&
                    (end == PST_END_W ||
                     (life->output && c->p->options.split_iw))
@@ -343,7 +344,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* True if an earlier result of the node has the interval. */
+/* True if a result of the node before result k has the interval. */
 static bool is_overwritten(const struct pst_compiler *c,
                            const struct pst_node *node, unsigned k,
                            int interval)
@@ -421,7 +422,8 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             add_interval(c, pst_meta_bytes(&out->meta), i,
                          find_last_read(c, life, l, i));
         }
-        /* The index of the scratch's interval; replaced after packing. */
+        /* For now the index of the scratch's interval; its offset after
+         * packing. */
         x->scratch.offset = c->n_intervals;
         if (x->call.scratch_size > 0)
             add_interval(c, x->call.scratch_size, i, i);

@@ -5,10 +5,11 @@
  * Each conversion is shared by all readers, covers the whole tensor if its
  * readers together read all of it, and is done in the action that reads it
  * first. A later action converts again only if the tensor is stored for it
- * anyway, so conversions never add to the stash. Nor does an operand of which a
- * copy is stored, if the kernel can read that (PST_FORM_ANY). Only matrices
- * computed once a step are packed; others get PST_FORM_BF16. A program uses
- * either bf16 or f32 (PST_FORM_ROUNDED) for all its conversions.
+ * anyway, so conversions never add to the stash. If a copy of an operand is
+ * stored, a kernel that can read copies (PST_FORM_ANY) reads that, so that the
+ * operand need not be stored. Only matrices computed once a step are packed;
+ * others get PST_FORM_BF16. A program uses either bf16 or f32
+ * (PST_FORM_ROUNDED) for all its conversions.
  */
 #include "stages/compile/compile.h"
 #include "stages/graph/build.h"
@@ -26,10 +27,10 @@ struct packed {
 /* Uses and conversions of a value, by its id. For a view only `made` and
  * `packed` are used. */
 struct known {
-    double wanted;   /* elements that kernels want in another layout */
+    double wanted;   /* number of elements preferred in another layout */
     unsigned direct; /* bit l: list l reads the storage as it is */
-    unsigned any;    /* the same, where a copy would do */
-    const struct pst_node *copied;       /* copies all of the storage */
+    unsigned any;    /* bit l: list l reads it or a copy (PST_FORM_ANY) */
+    const struct pst_node *copied;       /* node copying all of it, or NULL */
     struct pst_value *made[PST_N_LISTS]; /* conversion that each list made */
     const struct packed *packed;
 };
@@ -68,9 +69,9 @@ static void visit_slots(struct pst_node *node, const struct pst_call *call,
     }
 }
 
-/* True if the value is packed for that form. Only values
- * computed once a step are: a second layout of a microbatch's values would need
- * stash, and packing for one reader seldom saves time. */
+/* True if the value is packed for a kernel that prefers this layout. Only
+ * values computed once a step are: a second layout of a microbatch's values
+ * would need stash, and packing for one reader seldom saves time. */
 static bool is_packed(const struct forms *f, const struct pst_value *value,
                       enum pst_form form)
 {
@@ -265,9 +266,8 @@ static struct pst_value *packed_of(struct forms *f, struct pst_value *value,
 
 /* --- copies that are kept ------------------------------------------------- */
 
-/* Finds the strides of the elements of `value` in a copy of `from`, which is
- * contiguous. Returns false unless each dimension of the value is one of
- * `from`. */
+/* Finds the strides of the elements of `value` in a contiguous copy of `from`.
+ * Returns false unless each dimension of the value is one of `from`. */
 static bool find_strides(const struct pst_value *value,
                          const struct pst_value *from, struct pst_meta *ret)
 {
@@ -288,8 +288,8 @@ static bool find_strides(const struct pst_value *value,
     return true;
 }
 
-/* Returns the value as a view of a copy that is stored, if it would be stored
- * for this kernel alone; else the value. */
+/* Returns the value as a view of a stored copy, if the value itself would be
+ * stored only for kernels that can read a copy; else the value. */
 static struct pst_value *find_stored(struct forms *f, struct pst_value *value)
 {
     const unsigned later = 1u << PST_LIST_B | 1u << PST_LIST_W;
@@ -336,7 +336,7 @@ static void convert_operand(void *ctx, struct pst_value **slot,
     *slot = made;
 }
 
-/* Replaces the operands of the next node by the layouts that its kernel
+/* Converts the operands of the next node to the layouts that its kernel
  * prefers. */
 static enum pst_status convert_operands(void *ctx, struct pst_node *node,
                                         struct pst_call *call,

@@ -51,7 +51,7 @@ static enum pst_status bind_operands(struct pst_compiler *c,
 /* The contributions to a gradient that are bound so far. */
 struct bound {
     unsigned uses; /* number of contributions */
-    size_t offset; /* accumulator of the last one */
+    size_t offset; /* accumulator of the last contribution */
 };
 
 /* Binds every contribution to its accumulator, and sets first_touch for the

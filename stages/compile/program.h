@@ -42,7 +42,7 @@ enum pst_region {
 #define PST_REGION_ROW(name, writer, end) PST_R_##name,
     PST_REGION_LIST(PST_REGION_ROW)
 #undef PST_REGION_ROW
-        PST_R_BOUNDARY /* this value and all greater ones */
+        PST_R_BOUNDARY /* first of the boundary regions, which come last */
 };
 #define PST_R_FIRST PST_R_IN_F /* first region with slots */
 

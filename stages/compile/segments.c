@@ -142,9 +142,8 @@ static enum pst_status add_segment(struct finder *f, const unsigned *nodes,
     return PST_OK;
 }
 
-/* Sets *ret to the module call that stands for the node's segment: all nodes
- * for which it is the same form one segment. NULL: the word does not select the
- * node. */
+/* Sets *ret to a module call: the nodes with the same call form one segment.
+ * NULL: the word does not select the node. */
 typedef enum pst_status (*call_fn)(struct finder *f, const struct word *word,
                                    const struct pst_node *node,
                                    const struct pst_module_call **ret);

@@ -137,8 +137,8 @@ static enum pst_status copy_leaves(struct finder *f,
 }
 
 /* Replaces inputs and results by those of the call's signature, which has
- * unused ones and literals, too. Keeps them if the signature lacks a used
- * result, which was passed by a hook or an attribute. */
+ * unused ones and literals, too. Does nothing if the signature lacks a used
+ * result, which left the call through a hook or an attribute. */
 static enum pst_status use_signature(struct finder *f, struct pst_frame *frame)
 {
     const struct pst_call_signature *s = frame->call->signature;

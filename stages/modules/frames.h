@@ -35,9 +35,9 @@ struct pst_frames {
     int *frame_of;
 };
 
-/* Makes a frame of each call for which `wanted` returns true; nested ones
- * belong to the outer frame. own: true for state of the module itself, which is
- * not an input. */
+/* Makes a frame of each call for which `wanted` returns true; calls inside a
+ * frame belong to that frame. own: returns true for state of the module itself,
+ * which is not an input. */
 typedef bool (*pst_frame_call_fn)(void *ctx,
                                   const struct pst_module_call *call);
 typedef bool (*pst_frame_own_fn)(void *ctx, const struct pst_value *state);

@@ -75,7 +75,7 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
     }
     if (!any)
         return report_no_match(model, pattern, diag);
-    /* Another digest, because checkpoints have other tensors. */
+    /* The digest changes, since checkpoints then have other tensors. */
     pst_str_addf(&text, "%s %s %s", model->digest,
                  frozen ? "freeze" : "unfreeze", pattern);
     pst_digest(pst_str_text(&text), text.len, model->digest);

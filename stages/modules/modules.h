@@ -20,8 +20,8 @@ struct pst_module_site {
     const struct pst_module_call *call;
     unsigned template; /* equal numbers: the same computation */
     unsigned identity; /* equal numbers: the same module */
-    const char *name;  /* "n@1": the first call of its path with that template;
-                          numbered as in the model */
+    const char *name;  /* PATH@K, the first call of this path with this
+                          template; PATH if K is 0 */
     unsigned n_nodes;  /* its own operators, without those of callees */
     unsigned first;    /* id of the first call of its path */
     /* Set for the first call of a path: the number of its calls, and of

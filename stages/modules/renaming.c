@@ -113,7 +113,8 @@ static const char *find_name(const struct pst_renaming *r,
     for (unsigned i = 0; tie != NULL && i < tie->n_aliases; i++)
         if (is_below(r, tie->aliases[i]) == below)
             return tie->aliases[i];
-    /* A name of a part does not name the whole tensor. */
+    /* If a part of the storage has such a name, returns the name of the whole
+     * storage. */
     for (unsigned i = 0; s != NULL && i < s->n_windows; i++)
         if (is_below(r, s->windows[i].fqn) == below)
             return below || kept == NULL ? value->fqn : kept;

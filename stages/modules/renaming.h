@@ -9,7 +9,7 @@
 
 struct pst_renaming {
     const struct pst_model *old, *module;
-    struct pst_model *model; /* the new one; its arena has the strings */
+    struct pst_model *model; /* the new model; its arena holds the names */
     /* Names of the old module: the one that was given, then the others. */
     struct PST_VEC(const char *) paths;
     bool stays; /* other calls keep the old module and its state */
@@ -28,8 +28,8 @@ void pst_renaming_init(struct pst_renaming *r, const struct pst_model *old,
                        struct pst_diag *diag);
 enum pst_status pst_renaming_index(struct pst_renaming *r) PST_MUST_CHECK;
 /* Gives new names to storages whose own name is removed while parts of them
- * stay: the new module may have that name. Call it once paths and stays are
- * final. */
+ * stay, since the new module may reuse the name. Call it once paths and stays
+ * are final. */
 enum pst_status pst_renaming_move_storages(struct pst_renaming *r)
     PST_MUST_CHECK;
 void pst_renaming_fini(struct pst_renaming *r);

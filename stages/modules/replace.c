@@ -99,9 +99,10 @@ static enum pst_status add_new_state(struct pst_replacer *r)
     return status;
 }
 
-/* Lists the inputs in the order of the old graph, by which data are given. That
- * of its values differs if an input is used before one that is declared before
- * it (pst_plan_model). */
+/* Puts the inputs into the order of the old graph, in which data are given.
+ * add_given() has put them into the order of the old graph's values, which
+ * differs if an input is used before one that is declared before it
+ * (pst_plan_model). */
 static void order_inputs(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -342,7 +343,8 @@ static enum pst_status prepare_maps(struct pst_replacer *r)
     return PST_OK;
 }
 
-/* Fixes the model's sizes if the new module does not work for others. */
+/* Makes the model's sizes fixed if the new module does not work for other
+ * sizes. */
 static enum pst_status fix_sizes(struct pst_replacer *r)
 {
     struct pst_model *to = r->model;

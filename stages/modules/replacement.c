@@ -156,7 +156,7 @@ static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
                 r->current[node->outs[k]->version_of->id];
 }
 
-/* True if the call computes the value in storage of its own. */
+/* True if a node of the call computes the value's storage. */
 static bool is_own(const struct pst_replacer *r, const struct pst_frame *frame,
                    struct pst_value *v)
 {

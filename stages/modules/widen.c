@@ -161,7 +161,7 @@ enum pst_status pst_model_keep_bf16(struct pst_model *model, unsigned *ret_n,
         ++*ret_n;
         status = keep_in(model, v, PST_BF16, diag);
     }
-    /* Another digest, because checkpoints have other tensors. */
+    /* The digest changes, since checkpoints then have other tensors. */
     pst_str_addf(&text, "%s params bf16", model->digest);
     pst_digest(pst_str_text(&text), text.len, model->digest);
     pst_str_fini(&text);

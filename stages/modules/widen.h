@@ -14,13 +14,13 @@
 enum pst_status pst_model_widen(struct pst_model *model,
                                 struct pst_value *param,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Keeps one f32 parameter in bf16; readers convert it to f32. Errors as
- * above. */
+/* Keeps one f32 parameter in bf16; readers convert it to f32. Errors as for
+ * pst_model_widen. */
 enum pst_status pst_model_keep_param_bf16(struct pst_model *model,
                                           struct pst_value *param,
                                           struct pst_diag *diag) PST_MUST_CHECK;
-/* Does so with all trained f32 parameters (--params bf16). Sets *ret_n to their
- * number. */
+/* Keeps all trained f32 parameters in bf16 (--params bf16). Sets *ret_n to
+ * their number. */
 enum pst_status pst_model_keep_bf16(struct pst_model *model, unsigned *ret_n,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 

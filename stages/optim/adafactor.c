@@ -10,8 +10,9 @@
 
 enum { ROW, COL, FULL };
 
-/* With two dimensions or more, matrices of the last two of them have a mean
- * square for each row and each column; others have one for each element. */
+/* Parameters with at least two dimensions have a mean square for each row and
+ * each column of the matrices in their last two dimensions; other parameters
+ * have one for each element. */
 static bool adafactor_state(unsigned k, const struct pst_meta *param,
                             struct pst_meta *ret)
 {

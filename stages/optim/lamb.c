@@ -4,7 +4,9 @@
 #include "stages/optim/rows.h"
 
 /*
- * m and v as adamw; u = m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p;
+ * m and v as in adam.c, but g without weight decay; in update t = 1, 2, ...:
+ * bias1 = 1 - beta1^t; bias2 = 1 - beta2^t;
+ * u = m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p;
  * p -= lr * |p| / |u| * u, where |p| / |u| is 1 if a norm is 0
  */
 const struct pst_optim pst_optim_lamb = {

@@ -8,8 +8,8 @@
 #include "stages/base/macros.h"
 #include "stages/base/str.h"
 
-/* The largest scale is the largest power of two in f32, as of the gradient of a
- * loss; of the smallest one the inverse is in f32. */
+/* MOST: the largest power of two in f32, since the scale is the gradient of the
+ * loss. LEAST: its inverse is in f32, too. */
 #define LEAST    0x1p-60
 #define MOST     0x1p127
 #define MOST_GAP ((int64_t)1 << 53)

@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPTIM_LOSS_SCALE_H
 #define PENSTOCK_STAGES_OPTIM_LOSS_SCALE_H
 /*
- * The scale of a loss whose gradients are 16-bit on their way: the gradient of
- * the loss begins as the scale, and gradients of parameters are divided by it
- * before anything reads them. Scales are powers of two, so that both are exact.
+ * The scale of a loss, for models whose backward has gradients in 16 bits: the
+ * gradient of the loss is set to the scale, and gradients of parameters are
+ * divided by it before anything reads them. Scales are powers of two, so that
+ * multiplying and dividing are exact.
  *
  * Source: torch.amp.GradScaler (PyTorch 2.13) with growth_factor 2 and
  * backoff_factor .5; the smallest scale is DeepSpeed's min_loss_scale. Pure
@@ -34,11 +35,11 @@ struct pst_loss_scale {
 struct pst_loss_scaler {
     double scale;       /* 1: none */
     uint64_t good;      /* applied steps since the scale changed */
-    uint64_t overflows; /* steps of the run that were left out for the scale */
+    uint64_t overflows; /* steps of the run that were skipped for an overflow */
 };
 
-/* Reads "auto", "none", a number, or "init=X,growth-interval=N,min=X", each of
- * which may be left out: 65536, 2000 and 1. */
+/* Reads "auto", "none", a number, or "init=X,growth-interval=N,min=X". Each of
+ * these three may be left out; the defaults are 65536, 2000 and 1. */
 enum pst_status pst_loss_scale_read(const char *text,
                                     struct pst_loss_scale *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
@@ -50,12 +51,12 @@ struct pst_loss_scaler pst_loss_scaler_begin(const struct pst_loss_scale *of);
  * smallest scale. saved->scale 0: the checkpoint has none. */
 struct pst_loss_scaler pst_loss_scaler_resume(
     const struct pst_loss_scale *of, const struct pst_loss_scaler *saved);
-/* True if gradients that are not finite can be due to the scale: it can be
- * halved. */
+/* True if the scale can be halved: gradients that are not finite can then be
+ * due to the scale. */
 bool pst_loss_scaler_can_halve(const struct pst_loss_scale *of,
                                const struct pst_loss_scaler *s);
-/* Continues after a step. overflow: it was left out, and the scale is halved.
- */
+/* Updates the state after a step. overflow: the step was skipped, and the scale
+ * is halved. */
 void pst_loss_scaler_update(const struct pst_loss_scale *of, bool overflow,
                             struct pst_loss_scaler *s);
 

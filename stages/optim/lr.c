@@ -141,12 +141,12 @@ static double move_by_cosine(double a, double b, double x)
 }
 
 /*
- * torch.optim.lr_scheduler.OneCycleLR with anneal_strategy "cos", pct_start
- * w / e and div_factor 25: from 1/25 at update 0 to 1 at update w - 1, then to
- * m at update e - 1, both times as half a cosine; without a minimum m is 1 / 25
- * / 10^4. The momentum is not cycled. Without a warmup the fall begins one
- * update before the first, as in PyTorch; w = 1 (0 / 0 in PyTorch) begins at 1.
- * Smith, Topin 2018 (arXiv:1708.07120).
+ * torch.optim.lr_scheduler.OneCycleLR with anneal_strategy "cos", pct_start w /
+ * e and div_factor 25: s rises from 1/25 at update 0 to 1 at update w - 1 and
+ * falls to m at update e - 1, both times as half a cosine; without --lr-min, m
+ * is 1 / 25 / 10^4. The momentum is not cycled. Without a warmup the fall
+ * begins one update before the first, as in PyTorch; with w = 1 (0 / 0 in
+ * PyTorch) s begins at 1. Smith, Topin 2018 (arXiv:1708.07120).
  */
 static double one_cycle(const struct pst_optim_options *options,
                         uint64_t update)
@@ -294,9 +294,9 @@ double pst_lr_at(const struct pst_optim_options *options, uint64_t update)
     return options->lr * row->share(options, update);
 }
 
-/* Returns an update from which on the rate is not larger than before. With
- * restarts it may be in any cycle, since cycles need not begin at a whole
- * number of updates. */
+/* Returns an update after which the rate does not exceed its earlier maximum.
+ * With restarts this is the end of the fall, since the maximum may be in any
+ * cycle: cycles need not begin at a whole number of updates. */
 static uint64_t top_update(const struct pst_optim_options *options)
 {
     uint64_t last = options->warmup_steps;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* torch.optim.Muon. Jordan et al., "Muon: An optimizer for hidden layers in
- * neural networks" (2024). torch makes the update orthogonal in bf16, here it
- * is in f32. */
+ * neural networks" (2024). The update is made orthogonal in f32, in torch in
+ * bf16. */
 #include "stages/optim/rows.h"
 
 #include "stages/ops/cpu/muon.h"

@@ -18,19 +18,19 @@
 #define PST_OPTIM_SCALES     (PST_OPTIM_EMA + 1)
 #define PST_OPTIM_ALL_STATES (PST_OPTIM_SCALES + PST_OPTIM_MAX_STATES)
 #define PST_OPTIM_MAX_ROWS   16
-/* Elements of an 8-bit state that have one scale, from the first one of the
- * parameter on. */
+/* Number of consecutive elements of an 8-bit state with a common scale; blocks
+ * begin at the parameter's first element. */
 #define PST_OPTIM_BLOCK 256
 /* Elements that an update converts at a time if its states are not f32. */
 #define PST_OPTIM_PIECE 65536
-/* Bytes of scratch before those elements, for a struct pst_states_draw. */
+/* Bytes at the beginning of the scratch, for a struct pst_states_draw. */
 #define PST_OPTIM_DRAW 64
 
 /* How the states of an optimizer are kept between updates. */
 enum pst_optim_store {
     PST_STORE_F32,
     PST_STORE_BF16, /* rounded stochastically */
-    PST_STORE_INT8, /* codes of a dynamic map, by blocks */
+    PST_STORE_INT8, /* codes of a dynamic map, with a scale per block */
     PST_N_STORES
 };
 
@@ -47,12 +47,12 @@ struct pst_optim_options {
     double ns_steps; /* iterations of muon; a whole number */
     bool match_rms_adamw;
     double beta2_decay, eps2, clip_threshold; /* adafactor */
-    enum pst_optim_store store; /* not of states with p in row->signs */
+    enum pst_optim_store store; /* of states with 's' or 'u' in row->signs */
     double ema;       /* decay of the averaged parameters; 0: there are none */
     double clip_norm; /* largest norm of the gradients; 0: no clipping */
-    /* Number of the rule of --group that has set clip_norm, from 1 on: the norm
-     * is that of its parameters alone. 0: of all parameters without such a
-     * rule. */
+    /* Number, from 1 on, of the --group rule that set clip_norm, which then
+     * limits the norm of that rule's parameters. 0: clip_norm limits the norm
+     * of all parameters without such a rule. */
     unsigned clip_rule;
     double clip_value; /* largest element of a gradient; 0: no limit */
     enum pst_lr_schedule lr_schedule;
@@ -72,11 +72,11 @@ struct pst_optim {
     unsigned n_states; /* state tensors */
     /* Prefixes of the states' names in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
-    /* those of PyTorch; of lion, those of its authors */
+    /* defaults of PyTorch or, if it lacks the optimizer, of the authors */
     struct pst_optim_options defaults;
     /* 1 + index of a state that is an average of the parameter: outside of
-     * training it stands for the parameter. It is not set before the first
-     * update. 0: there is none. */
+     * training it is used in place of the parameter. It has no content before
+     * the first update. 0: there is none. */
     unsigned average;
     /* Per state: 's' if it can be kept in fewer bits, 'u' if it also is never
      * negative, 'p' if it holds a value of the parameter: it stays f32, begins
@@ -111,14 +111,14 @@ struct pst_optim {
                     struct pst_update *ret);
 };
 
-/* Sets the row's defaults; "none" has no row. Unknown name: PST_ERR_USAGE that
- * lists the names. */
+/* Sets *ret to the defaults of an optimizer; for "none", ret->row is NULL.
+ * PST_ERR_USAGE for an unknown name; the error lists the names. */
 enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets an option of an update by its name: "lr", "beta1" ..., or "optimizer",
  * which also sets the other options to that optimizer's defaults, except for
- * clipping and the course of the learning rate. PST_ERR_USAGE for an unknown
+ * clipping, `ema` and the learning rate schedule. PST_ERR_USAGE for an unknown
  * name, one that the optimizer does not have, and a value that cannot be read;
  * check ranges with pst_optim_check. */
 enum pst_status pst_optim_set(struct pst_optim_options *options,
@@ -145,12 +145,12 @@ unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);
 #define PST_OPTIM_NAME 48
 /* Returns the prefix of a state's name in checkpoints: "adamw.m", "ema",
- * "adamw.m-scale"; it may be in the buffer. */
+ * "adamw.m-scale". The result may point to the buffer. */
 const char *pst_optim_state_name(const struct pst_optim_options *options,
                                  unsigned k, char buffer[PST_OPTIM_NAME]);
 /* Sets ret to the contiguous meta of state k of a parameter, k <
- * PST_OPTIM_ALL_STATES; false: it has no such state. Of an optimizer that is
- * not whole it is like the parameter. */
+ * PST_OPTIM_ALL_STATES; false: it has no such state. If the optimizer is not
+ * `whole`, states other than scales have the parameter's shape. */
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                      const struct pst_meta *param, struct pst_meta *ret);
 /* True if state k is kept in fewer bits than f32. */
@@ -162,13 +162,14 @@ size_t pst_optim_bytes(const struct pst_optim_options *options, unsigned k,
                        int64_t n);
 /* Returns "f32", "bf16" or "int8". */
 const char *pst_optim_store_name(enum pst_optim_store store);
-/* Sets *ret by such a name. */
+/* Finds the store by this name; false: there is none. */
 bool pst_optim_store_find(const char *name, enum pst_optim_store *ret);
 /* Returns the bytes of all states of a parameter. */
 size_t pst_optim_state_bytes(const struct pst_optim_options *options,
                              const struct pst_meta *param);
-/* Returns the bytes of scratch of the parameter's update: the row's, or, if
- * states are packed, PST_OPTIM_DRAW and the f32 of a piece of each of them. */
+/* Returns the bytes of scratch of the parameter's update: those of the row, or,
+ * if states are packed or the parameter is bf16, PST_OPTIM_DRAW and a piece in
+ * f32 of each of these tensors. */
 size_t pst_optim_work(const struct pst_optim_options *options,
                       const struct pst_meta *param);
 /* Returns the optimizer's name, "none" without a row. */

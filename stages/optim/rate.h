@@ -57,8 +57,8 @@ struct pst_lr {
     bool to_end; /* share() depends on the update at which the run ends */
     bool rises;  /* share() computes the warmup, too */
     double default_min; /* value of min_lr_ratio without --lr-min */
-    /* Returns rate / lr. Without `rises` only for updates from the end of the
-     * warmup on. */
+    /* Returns rate / lr. Unless `rises` is set, it is only called for updates
+     * from the end of the warmup on. */
     double (*share)(const struct pst_optim_options *options, uint64_t update);
 };
 
@@ -82,8 +82,9 @@ enum pst_status pst_lr_check(const struct pst_optim_options *options,
 
 /* Returns the learning rate of an update. */
 double pst_lr_at(const struct pst_optim_options *options, uint64_t update);
-/* Returns the last term's share of the sum of squares of the largest rate so
- * far, over the updates from `first` to `update`; 0 if the sum is 0. */
+/* Let top(u) be the largest rate of the updates from `first` to u. Returns
+ * top(update)^2 divided by the sum of top(u)^2 over u from `first` to `update`;
+ * 0 if the sum is 0. */
 double pst_lr_share_of_top(const struct pst_optim_options *options,
                            uint64_t first, uint64_t update);
 

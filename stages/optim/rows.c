@@ -25,7 +25,7 @@ static const char *const names[] = {
 };
 
 static const char average[] = "ema";
-/* Follows the name of an 8-bit state in that of its scales. */
+/* Suffix of the name of an 8-bit state in the name of its scales. */
 static const char scale[] = "-scale";
 static const char *const stores[] = {"f32", "bf16", "int8"};
 

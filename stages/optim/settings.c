@@ -62,8 +62,9 @@ static enum pst_status refuse_unknown(const char *name, struct pst_diag *diag)
     return PST_ERR_USAGE;
 }
 
-/* Makes the optimizer another one, with its own defaults. What is not the
- * optimizer's stays: clipping and the course of the learning rate. */
+/* Replaces the optimizer by another one, with its own defaults. Options that do
+ * not belong to an optimizer stay: clipping, `ema` and the learning rate
+ * schedule. */
 static enum pst_status set_row(struct pst_optim_options *options,
                                const char *name, struct pst_diag *diag)
 {

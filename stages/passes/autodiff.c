@@ -103,8 +103,8 @@ static struct pst_value *param_grad(struct differ *d,
     return d->grads[param->id];
 }
 
-/* Returns a contribution in the accumulator's dtype: if it was rounded from
- * that, as it was before. NULL: out of memory. */
+/* Returns a contribution in the accumulator's dtype: if the contribution was
+ * rounded from that dtype, the value before rounding. NULL: out of memory. */
 static struct pst_value *unround(struct differ *d, struct pst_value *grad)
 {
     const struct pst_node *cast = grad->def;
@@ -265,8 +265,8 @@ static enum pst_status enter_node(struct differ *d, const struct pst_node *node)
     return d->build.status;
 }
 
-/* Makes the node one of the row that also gives what the vjp reads. Results
- * that it had stay the same values. */
+/* Replaces the node's row by the one for training, which also returns what the
+ * vjp reads. The values of the existing results stay the same. */
 static enum pst_status save_results(struct differ *d, struct pst_node *node)
 {
     struct pst_graph *graph = d->graph;

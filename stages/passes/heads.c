@@ -9,8 +9,8 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* True if the loss is one that the operator computes: in f32, of rows of
- * logits, classes as indices and without weights, a sum or a mean. */
+/* True if penstock.linear_cross_entropy can compute the loss: a sum or mean, in
+ * f32, over rows of logits, of class indices without class weights. */
 static bool is_supported_loss(const struct pst_node *node,
                               const struct pst_head_loss *loss)
 {
@@ -105,17 +105,18 @@ static size_t find_z(const struct pst_graph *graph,
     return PST_HEAD_NO_Z;
 }
 
-/* Uses in a graph. Dead nodes do not count: the splitter finds heads before it
- * removes these nodes, a stage after that. */
+/* Readers of values. Dead nodes do not count: the splitter finds heads before
+ * dead nodes are removed, a stage after that, and both must find the same
+ * heads. */
 struct used {
     unsigned *uses; /* readers, by value id */
     bool *values;   /* by value id: a live node or an output reads it */
     bool *nodes;    /* by node index: the node is live */
 };
 
-/* True if nothing but the head reads a value on the way from the linear layer
- * to the loss. rows: the loss has the same rows. Sets ret->z if a z-loss reads
- * it, too. */
+/* True if nothing but the head reads a value between the linear layer and the
+ * loss. rows: the loss has the same rows as the value. Sets ret->z if a z-loss
+ * reads the value, too. */
 static bool is_read_once(const struct pst_graph *graph,
                          const struct pst_value *value, const struct used *used,
                          const bool *read, bool rows,
@@ -210,8 +211,8 @@ static size_t index_of(const struct pst_graph *graph,
     return i;
 }
 
-/* True if the node is a view or a cast, without which an operand is not what
- * the head reads. */
+/* True if the node is a view or a cast from f32 to 16 bits, as between a weight
+ * and its linear layer. */
 static bool is_preparation(const struct pst_node *node)
 {
     return node->n_outs == 1 && (node->outs[0]->base != NULL ||
@@ -219,10 +220,10 @@ static bool is_preparation(const struct pst_node *node)
                                  pst_head_is_cast(node, PST_F32, PST_F16));
 }
 
-/* Moves the first node of the head back to those that make the linear layer's
- * operand from what the head reads. They must come just before the layer, since
- * no cut may come between, and nothing else may read their results: the head
- * adds its gradient to the weight itself. */
+/* Moves the first node of the head back to the nodes that compute `operand` of
+ * the linear layer from `from`, its weight or bias. Only such nodes may lie
+ * between them and the layer, so that no cut comes between, and nothing else
+ * may read their results, since the head adds its gradient to `from` itself. */
 static bool move_first(const struct pst_graph *graph, const struct used *used,
                        const bool *read, const struct pst_value *operand,
                        const struct pst_value *from,
@@ -259,9 +260,10 @@ static bool set_first(const struct pst_graph *graph, const struct used *used,
                        head));
 }
 
-/* Sets the last node of the head. Nodes between loss and z that compute from
- * the first one of them will come later: they have no effects and are not
- * random. False: that cannot be, or there is no memory (*ret_fine). */
+/* Sets the last node of the head. Nodes between loss and z that depend on the
+ * first of the two will be moved after the head, so they must have no effects
+ * and not be random. Returns false if they cannot be moved, or if out of memory
+ * (*ret_fine is false). */
 static bool set_last(const struct pst_graph *graph, struct pst_head_found *head,
                      bool *ret_fine)
 {
@@ -287,7 +289,7 @@ static bool set_last(const struct pst_graph *graph, struct pst_head_found *head,
         for (unsigned k = 0; k < node->n_outs; k++)
             late[node->outs[k]->id] = true;
     }
-    /* The operands of the later one must not be computed from the other. */
+    /* The later one of loss and z must not depend on the other one. */
     good = good && !pst_head_reads_any(graph->nodes.at[head->last], late);
     pst_free(late);
     return good;

@@ -43,9 +43,10 @@ void pst_heads_fini(struct pst_heads *heads);
  * of what follows it, up to the loss and the logsumexp. */
 void pst_heads_mark(const struct pst_graph *graph,
                     const struct pst_head_found *head, bool *marks);
-/* Replaces each loss, and z, by penstock.linear_cross_entropy, at the place of
- * the later one; nodes between that compute from the other one come after it.
- * The linear layer and what follows it stay, without readers except outputs. */
+/* Replaces each loss, and z, by penstock.linear_cross_entropy, at the index of
+ * the later one; nodes in between that depend on the other one are moved after
+ * it. The linear layer and the nodes between it and the loss stay, without
+ * readers except outputs. */
 enum pst_status pst_heads_fold(struct pst_graph *graph,
                                const struct pst_heads *heads,
                                struct pst_diag *diag) PST_MUST_CHECK;

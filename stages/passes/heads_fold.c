@@ -20,14 +20,14 @@ struct folder {
     } * parts;
     struct pst_build build;
     size_t place; /* index of the current node */
-    /* Nodes that compute from a loss or z whose head is not yet folded, in
-     * order, and by value id: such values. */
+    /* late: nodes that depend on a loss or z whose head is not yet folded, in
+     * order; from_late: by value id, results of such a loss, z or node. */
     struct PST_VEC(struct pst_node *) late;
     bool *from_late;
 };
 
-/* Emits on x what the value went through on its way from the linear layer:
- * slices, and views with x's last dimension. */
+/* Applies to x the slices and views that lie between the linear layer and the
+ * value; views keep x's last dimension. */
 static struct pst_value *replay_views(struct folder *f,
                                       const struct pst_value *value,
                                       const struct pst_node *linear,
@@ -57,8 +57,7 @@ static struct pst_value *replay_views(struct folder *f,
                     PST_ARGS(pst_v(x), pst_ints(size, value->meta.rank)));
 }
 
-/* Makes the first result of an old node result k of the node that replaces it.
- */
+/* Makes the first result of `old` result k of `node`, which replaces `old`. */
 static void replace_result(struct pst_node *node, unsigned k,
                            struct pst_node *old)
 {
@@ -88,7 +87,7 @@ static enum pst_status fold_head(struct folder *f,
     if (parts->z != NULL)
         (void)pst_head_read_z(parts->z, NULL, NULL, &z);
     pst_build_at(&f->build, old);
-    f->build.call = linear->call; /* most of its time is the layer's */
+    f->build.call = linear->call; /* where most of its time is spent */
     f->build.node_id = UINT32_MAX;
     x = replay_views(f, loss.logits, linear, layer.x);
     if (x != NULL && layer.dtype != PST_F32) {

@@ -82,8 +82,8 @@ static bool is_mask(const struct pst_value *mask, const struct pst_meta *like)
                   like->rank * sizeof(like->size[0])) == 0;
 }
 
-/* Returns the value of which this one is the square, by a power or a product
- * with itself; NULL: it is none. */
+/* If the value is a square, by pow or as a product with itself, returns the
+ * value that is squared; else NULL. */
 static struct pst_value *find_root(const struct pst_value *value)
 {
     const struct pst_node *node = value->def;
@@ -113,8 +113,8 @@ static bool is_log_sum(const struct pst_node *node)
     return dim == -1 || dim == (int64_t)node->args[0].value->meta.rank - 1;
 }
 
-/* If the node is the sum or mean of a z-loss, whose intermediate values nothing
- * else reads, sets *ret. */
+/* If the node is the sum or mean of a z-loss and nothing else reads the
+ * intermediate values, sets *ret; else returns false. */
 bool pst_head_read_z(const struct pst_node *node, const unsigned *uses,
                      const bool *read, struct pst_head_z *ret)
 {
@@ -179,7 +179,8 @@ bool pst_head_is_upcast(const struct pst_node *node)
            pst_head_is_cast(node, PST_F16, PST_F32);
 }
 
-/* Returns the f32 value that is cast to `dtype`; NULL: it is no such cast. */
+/* Returns the f32 value that is cast to `dtype`, or the value itself if `dtype`
+ * is f32; NULL: the value is no such cast. */
 static struct pst_value *find_f32(struct pst_value *value, enum pst_dtype dtype)
 {
     if (value == NULL || dtype == PST_F32)
@@ -235,8 +236,8 @@ double pst_head_factor(const struct pst_node *node)
     return isfinite(by) ? by : 0.0;
 }
 
-/* Returns the matrix of which the value is the transpose; NULL: it is not the
- * transpose of a whole one, by one view through which its gradient goes. */
+/* If the value is the transpose of a whole matrix, by a single view that passes
+ * gradients, returns the matrix; else NULL. */
 static struct pst_value *find_transposed(const struct pst_value *value)
 {
     const struct pst_meta *t = &value->meta;
@@ -255,8 +256,8 @@ static struct pst_value *find_transposed(const struct pst_value *value)
                : NULL;
 }
 
-/* Returns the f32 weight whose transpose the value is, cast to `dtype` before
- * or after; NULL: there is none. */
+/* If the value is the transpose of an f32 weight, cast to `dtype` before or
+ * after transposing, returns the weight; else NULL. */
 static struct pst_value *find_weight(struct pst_value *value,
                                      enum pst_dtype dtype)
 {
@@ -272,8 +273,9 @@ static bool is_one(const struct pst_arg *arg)
                                       : arg->kind == PST_ARG_INT && arg->i == 1;
 }
 
-/* Sets the operands if the node is a linear layer, or a product with a
- * transposed weight, to which exports decompose it. */
+/* If the node is a linear layer, or a matmul with a transposed weight, into
+ * which some exports decompose it, sets *ret to the operands; else returns
+ * false. */
 bool pst_head_read_layer(const struct pst_node *node,
                          struct pst_head_layer *ret)
 {

@@ -28,9 +28,9 @@ struct pst_head_z {
     int64_t reduction;
 };
 
-/* If the node is the sum or mean of a z-loss, whose intermediate values nothing
- * else reads, sets *ret. uses: readers, by value id; NULL: they are not looked
- * at. read: as for pst_heads_find(). */
+/* If the node is the sum or mean of a z-loss and nothing else reads the
+ * intermediate values, sets *ret; else returns false. uses: number of readers,
+ * by value id; NULL: readers are not checked. read: as for pst_heads_find(). */
 bool pst_head_read_z(const struct pst_node *node, const unsigned *uses,
                      const bool *read, struct pst_head_z *ret);
 
@@ -42,8 +42,9 @@ struct pst_head_layer {
     enum pst_dtype dtype;
 };
 
-/* Sets the operands if the node is a linear layer, or a product with a
- * transposed weight, to which exports decompose it. */
+/* If the node is a linear layer, or a matmul with a transposed weight, into
+ * which some exports decompose it, sets *ret to the operands; else returns
+ * false. */
 bool pst_head_read_layer(const struct pst_node *node,
                          struct pst_head_layer *ret);
 

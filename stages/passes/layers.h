@@ -8,7 +8,7 @@
 #include "stages/graph/graph.h"
 
 struct pst_layers {
-    struct pst_map lists; /* "encoder." -> first path in it; "": has several */
+    struct pst_map lists; /* "encoder." -> first path; "": several layers */
     const char *last;     /* last path that was added */
 };
 

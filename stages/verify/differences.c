@@ -2,8 +2,8 @@
 /*
  * Checks gradients in f64 against finite differences of the loss. Where the
  * loss has a kink at the parameters, any gradient between the one-sided
- * differences is right: parameters that this leaves open are checked again
- * beside the kink.
+ * differences is right. Parameters whose gradients this leaves undecided are
+ * checked again beside the kink.
  */
 #include "stages/verify/verifier.h"
 
@@ -19,17 +19,16 @@
  * halves. */
 #define DIFFERENCE_STEPS   6
 #define DIFFERENCE_SECONDS 1.0
-/* At a kink, a gradient must lie between the one-sided differences in
- * KINK_ATTEMPTS directions, except for KINK_OUTSIDE, which may meet another
- * kink. */
+/* At a kink, a gradient must lie between the one-sided differences in all but
+ * KINK_OUTSIDE of KINK_ATTEMPTS directions: these may meet another kink. */
 #define KINK_ATTEMPTS 16
 #define KINK_OUTSIDE  1
 /* A direction decides if half the distance of its one-sided differences is at
- * most KINK_CLOSE of a typical derivative; KINK_ENOUGH such directions are
- * enough. */
+ * most KINK_CLOSE of a typical derivative; KINK_ENOUGH such directions accept a
+ * gradient. */
 #define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
-#define KINK_HURRIED 2 /* directions that are enough when time is short */
+#define KINK_HURRIED 2 /* as KINK_ENOUGH, when time is short */
 /* Maximum number of parameter names in a line of unchecked gradients. */
 #define NAMES 20
 

@@ -19,8 +19,8 @@
 
 /* Accepted error of a gradient, relative, in the 2-norm. */
 #define WIDE_TOLERANCE 1e-3
-/* Accepted with matmuls of bf16 operands, which have eight bits of mantissa and
- * are rounded at every layer. */
+/* Accepted error if matmuls have bf16 operands, which have eight bits of
+ * mantissa and are rounded at every layer. */
 #define BF16_TOLERANCE 0.1
 /* A gradient that is zero except for rounding has no scale of its own: its
  * scale is at least this share of the root mean square of all gradients. */
@@ -157,7 +157,7 @@ static double grad_rms(const struct pst_plan *plan, const struct pst_wide *wide,
 struct compared {
     const struct pst_dump_item *item; /* NULL: the parameter has no gradient */
     double off, scale;
-    double moves; /* largest change in steps moved by one ulp */
+    double moves; /* largest change if numbers move by one ulp */
 };
 
 static void compare(struct verifier *v, struct compared *c, const double *grad,

@@ -5,9 +5,9 @@
 #include "stages/base/str.h"
 
 struct pst_verify_report {
-    /* number of tensors, summed over all questions */
+    /* number of tensors, summed over the questions of verify.h */
     unsigned compared, different;
-    unsigned unchecked; /* gradients left undecided by differences */
+    unsigned unchecked; /* gradients that finite differences left undecided */
     /* name of the first tensor that differs, such as "grad.w"; or "" */
     char first[300];
     struct pst_str text; /* description of the result, in lines */

@@ -189,7 +189,7 @@ static enum pst_status compare_cuts(struct verifier *v)
 
     v->begin = pst_now();
     alone.ranks = 1;
-    alone.schedule = "gpipe"; /* one stage, any number of microbatches */
+    alone.schedule = "gpipe"; /* allows one stage, any number of microbatches */
     alone.place = NULL;
     pst_verifier_report(v, "a step of %zu stage%s", v->plan->stages.n,
                         pst_plural(v->plan->stages.n));
@@ -254,8 +254,8 @@ static enum pst_status refuse_16bit(const struct verifier *v)
                         param->fqn, pst_dtype_name(param->meta.dtype));
 }
 
-/* Reports a loss that is not finite: it has no derivative, and no gradient is
- * to blame. */
+/* Reports a loss that is not finite: it has no derivative, so its gradients
+ * cannot be checked. */
 static enum pst_status refuse_not_finite(const struct verifier *v,
                                          const struct pst_wide *wide)
 {
@@ -280,8 +280,8 @@ static enum pst_status new_wide(struct verifier *v, bool beside,
     return pst_wide_new(v->joined, &options, v->fill, v->ctx, ret, v->diag);
 }
 
-/* Checks gradients that a kink or a jump leaves undecided again, at moved
- * parameters. Lists those that stay undecided, or for which time runs out. */
+/* Checks again, at moved parameters, gradients that a kink or a jump has left
+ * undecided. Lists those that stay undecided or for which time runs out. */
 static enum pst_status check_at_moved(struct verifier *v, double seconds,
                                       const struct pst_unsure *unsure)
 {
@@ -415,7 +415,7 @@ enum pst_status pst_verify(struct pst_plan *plan,
     v.options.optim = (struct pst_optim_options){0};
     v.options.train = options->train && plan->loss >= 0;
     v.options.keep_outputs = true;
-    /* both runs use the same number, since bits depend on it */
+    /* Both runs use the same number of threads, since bits depend on it. */
     if (v.options.threads == 0)
         v.options.threads =
             PST_MAX(1, pst_cpu_count() / PST_MAX(1, options->ranks));

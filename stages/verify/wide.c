@@ -13,17 +13,17 @@
 
 /* Accepted error of the derivative along a direction, relative. */
 #define TOLERANCE 1e-5
-/* Relative rounding error of a loss: it limits how small a step may be. If
- * moving parameters by one ulp changes the loss more, FACTOR times that change
- * is used. */
+/* ROUNDING: relative rounding error of a loss, which limits how small a step
+ * may be. The error is at least FACTOR times the change of the loss when
+ * parameters move by one ulp. */
 #define ROUNDING 4e-15
 #define FACTOR   4
 #define JITTERS  1
 /* A parameter with at most this many elements is moved by normal random
  * numbers; a larger one by random signs. */
 #define NORMAL 4096
-/* The loss jumps if a step of 1/10000 changes it by more than this share of
- * what the full step changes. A smooth loss changes by about 1/10000. */
+/* The loss jumps if 1/10000 of a step changes it by more than this share of the
+ * change by the whole step. A smooth loss changes by about 1/10000. */
 #define JUMP 0.01
 /* Relative distance by which parameters are moved away from a kink. */
 #define BESIDE 1e-2
@@ -32,7 +32,7 @@ struct wide_param {
     double *data; /* NULL: not a floating-point tensor of the graph */
     double *start, *grad;
     int64_t numel;
-    double rms; /* step of an element, in units of the step size */
+    double rms; /* root mean square; steps are proportional to it */
     bool wanted;
 };
 
@@ -104,7 +104,7 @@ static enum pst_status read_input(struct pst_wide *w,
 }
 
 /* Measures the root mean square of the elements, to which steps are
- * proportional; a parameter that is zero (a new bias) gets a typical value. */
+ * proportional. If all elements are zero (a new bias), sets a typical value. */
 static void measure_param(struct wide_param *p)
 {
     double sum = 0;
@@ -550,8 +550,8 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
     return status;
 }
 
-/* Result of one central difference; promised: the derivative that
- * follows from the gradients. */
+/* Result of one central difference; predicted: the derivative that follows from
+ * the gradients. */
 struct quotient {
     double derivative, predicted;
     double kink; /* half the distance of the one-sided differences */

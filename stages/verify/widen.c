@@ -80,7 +80,8 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
     return status;
 }
 
-/* Replaces the node's results by inputs with the values that `eval` has. */
+/* Replaces the node's results by inputs, with the results' values in
+ * frozen->eval. */
 static enum pst_status freeze_results(struct pst_replay *replay,
                                       struct pst_frozen *frozen,
                                       const struct pst_node *node)

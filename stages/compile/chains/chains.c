@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The pass: which nodes can be parts of chains, and the graph with chains. */
+/* The pass: finds the nodes that can be parts of chains, and puts chains into
+ * the graph. */
 #include "stages/compile/chains/chains.h"
 
 #include "stages/ops/core/call.h"
@@ -65,7 +66,7 @@ static void mark_leaves(struct pst_chainer *c)
 
 /* --- which nodes ---------------------------------------------------------- */
 
-/* True if the value is the whole of its storage under another name. */
+/* True if the value is a view of its whole storage, with the same layout. */
 static bool is_alias(const struct pst_value *value)
 {
     return value->base != NULL && value->offset == 0 &&
@@ -95,15 +96,16 @@ bool pst_chain_strides(const struct pst_meta *out, const struct pst_meta *in,
     return true;
 }
 
-/* True if the operands of the call are whole tensors, numbers, or rows of one
- * length; sets *ret_cols to that length, 0: there are no rows. */
+/* True if the kernel can read each operand of the call with one stride (a whole
+ * tensor, a number) or by rows, all of the same length; sets *ret_cols to that
+ * length, 0: no operand has rows. */
 static bool operands_fit(const struct pst_chainer *c,
                          const struct pst_call *call, int64_t *ret_cols)
 {
     struct pst_chain_strides strides;
 
     *ret_cols = 0;
-    /* Copies take any shape, in row-major order. */
+    /* A copy may have an operand of another shape, which chains cannot read. */
     if (call->n_in == 1 &&
         !pst_meta_same_shape(call->in[0].meta, call->out[0].meta))
         return false;
@@ -129,8 +131,9 @@ static bool reads_lists(const struct pst_node *node)
     return false;
 }
 
-/* True if a gradient or a buffer takes the value: other passes then choose its
- * location. */
+/* True if the value, or a view of it, is added to a gradient or is an output
+ * other than a user output (a buffer's new content): other passes then choose
+ * its location. */
 static bool is_taken(const struct pst_chainer *c, const struct pst_value *value)
 {
     for (size_t i = 0; i < c->graph->outputs.n; i++)
@@ -166,7 +169,8 @@ static bool can_join(const struct pst_chainer *c, const struct pst_node *node,
            (device->joins == NULL || device->joins(kernel, call));
 }
 
-/* Sets items[at], and *hard to the number of other kernels so far. */
+/* Fills items[at]. Increments *hard if the node has a kernel but cannot be part
+ * of a chain. */
 static enum pst_status add_item(struct pst_chainer *c, size_t at,
                                 unsigned *hard)
 {
@@ -203,7 +207,7 @@ static enum pst_status add_item(struct pst_chainer *c, size_t at,
 
 /* --- the graph ------------------------------------------------------------ */
 
-/* Marks the results of a group that something else reads. */
+/* Marks the results of a group that are read outside of it. */
 static void mark_kept(struct pst_chainer *c,
                       const struct pst_chain_group *group)
 {
@@ -229,8 +233,7 @@ static enum pst_status make_chain(struct pst_chainer *c,
     return pst_chain_make(c->program, &spec, ret, c->diag);
 }
 
-/* Replaces the nodes of groups by chains, and drops aliases that nothing
- * reads. */
+/* Replaces groups of at least LEAST_NODES nodes by chains. */
 static enum pst_status rebuild(struct pst_chainer *c)
 {
     struct pst_node **old = c->graph->nodes.at;
@@ -255,7 +258,7 @@ static enum pst_status rebuild(struct pst_chainer *c)
     return status;
 }
 
-/* Lets readers of an alias read its storage, and drops the alias. */
+/* Makes readers of an alias read its storage, and removes the alias. */
 static void drop_aliases(struct pst_chainer *c)
 {
     struct pst_graph *graph = c->graph;

@@ -31,21 +31,22 @@ struct pst_chain_spec {
 struct pst_chain_strides {
     int64_t cols, row, col;
 };
-/* Returns false if the operand has neither. */
+/* Returns false if the operand has neither one stride nor rows. */
 bool pst_chain_strides(const struct pst_meta *out, const struct pst_meta *in,
                        struct pst_chain_strides *ret);
 
-/* A node that can be part of a chain is in a group, at first alone. */
+/* Nodes that become one chain. Each node that can be part of a chain is in a
+ * group, at first alone. */
 struct pst_chain_group {
-    struct PST_VEC(unsigned) nodes; /* places in the graph's list, ascending */
+    struct PST_VEC(unsigned) nodes; /* indices in the graph's list, ascending */
     size_t at;                      /* place of the group */
     int64_t cols; /* length of the rows of an operand with rows; 0: none */
 };
 
 struct pst_chain_node {
     struct pst_chain_item as;
-    struct pst_chain_group *group; /* NULL: no part of chains */
-    unsigned hard;                 /* number of other kernels before it */
+    struct pst_chain_group *group; /* NULL: it cannot be part of a chain */
+    unsigned hard;                 /* earlier kernels that no chain can hold */
     int64_t cols;
 };
 
@@ -53,12 +54,12 @@ struct pst_chainer {
     struct pst_program *program;
     struct pst_graph *graph;
     struct pst_diag *diag;
-    struct pst_chain_node *items; /* by place in the graph's list */
+    struct pst_chain_node *items; /* by index in the graph's list */
     size_t n;
-    size_t *maker; /* by value id: place of the node that makes it */
-    /* Places of the nodes that read value i: readers[first[i]..first[i + 1]) */
+    size_t *maker; /* by value id: index of the node that makes it */
+    /* Nodes that read value i, by index: readers[first[i]..first[i + 1]) */
     size_t *first, *readers;
-    bool *leaves; /* by value id: it is read after the list */
+    bool *leaves; /* by value id: an output or a sent gradient */
     int64_t block;
     struct pst_chain_kept kept;
 };
@@ -71,15 +72,15 @@ bool pst_chain_is_kept(struct pst_chainer *c,
                        const struct pst_value *value);
 
 /* Lets backward nodes that can be parts of chains compute cheap results of the
- * forward again, if what these are computed from is kept anyway. can, leaves:
- * by place of the node, and by value id: which nodes can be parts, and which
- * values are read after the lists. */
+ * forward again, if the operands of these are kept anyway. can: by node index,
+ * whether the node can be part of a chain; leaves: by value id, whether the
+ * value is read after the lists. */
 enum pst_status pst_chain_recompute(struct pst_program *p, const bool *can,
                                     const bool *leaves,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Makes the node, which is not yet in the graph. Results that are not kept have
- * no node from then on. */
+/* Makes the node of a chain, without adding it to the graph. Afterwards results
+ * of parts that are not kept have no node. */
 enum pst_status pst_chain_make(struct pst_program *p,
                                const struct pst_chain_spec *spec,
                                struct pst_node **ret,

@@ -3,14 +3,14 @@
  * Joins nodes to groups.
  *
  * Groups of nodes of one list grow along values that one node makes and another
- * reads, and among neighbours that read the same value. A group takes the place
- * of one of its nodes: after all nodes whose results it reads, before all nodes
- * that read its own. Nodes are only moved past nodes outside of chains if no
- * more memory is held meanwhile.
+ * reads, and among neighbours that read the same value. A group gets the index
+ * of one of its nodes, after all nodes whose results it reads and before all
+ * readers of its results. A node is only moved past nodes that cannot be parts
+ * of chains if that does not keep more memory alive.
  */
 #include "stages/compile/chains/chains.h"
 
-/* Place of a node, or of its group. */
+/* Returns the index of the node's group, or of a node without a group. */
 static size_t place_of(const struct pst_chainer *c, size_t node)
 {
     const struct pst_chain_node *item = &c->items[node];
@@ -18,12 +18,12 @@ static size_t place_of(const struct pst_chainer *c, size_t node)
     return item->group != NULL ? item->group->at : node;
 }
 
-/* Two groups, and where one of both could be. */
+/* Two groups, and the range of indices for a chain of both. */
 struct pair {
     struct pst_chainer *c;
     const struct pst_chain_group *a, *b;
-    size_t low, high; /* the place is between both, exclusive */
-    unsigned whole;   /* tensors of full size that a node reads from outside */
+    size_t low, high; /* possible indices: low <= index < high */
+    unsigned whole;   /* operands from outside with the results' shape */
     const struct pst_meta *shape;
 };
 
@@ -49,7 +49,8 @@ static void look_at_operand(void *ctx, struct pst_value **slot, unsigned arg)
         p->low = place_of(p->c, maker) + 1;
 }
 
-/* True if a node outside of both groups reads the value. */
+/* True if the value is read outside of both groups. Lowers p->high to the first
+ * such reader. */
 static bool look_at_readers(struct pair *p, const struct pst_value *value)
 {
     const struct pst_chainer *c = p->c;
@@ -66,7 +67,7 @@ static bool look_at_readers(struct pair *p, const struct pst_value *value)
     return any;
 }
 
-/* True if moving the node to the place does not hold more memory. */
+/* True if moving the node to index `to` keeps no more memory alive. */
 static bool may_move(struct pair *p, size_t node, size_t to)
 {
     const struct pst_chain_node *items = p->c->items;
@@ -79,7 +80,7 @@ static bool may_move(struct pair *p, size_t node, size_t to)
                      : !look_at_readers(p, items[node].as.node->outs[0]);
 }
 
-/* Finds the place of both groups as one; false: there is none. */
+/* Finds the index for a chain of both groups; false: there is none. */
 static bool find_place(struct pair *p, size_t *ret)
 {
     const struct pst_chain_group *const both[] = {p->a, p->b};
@@ -131,7 +132,7 @@ static enum pst_status move_nodes(struct pst_chainer *c,
     return PST_OK;
 }
 
-/* Makes one group of those of two nodes, if they fit together. */
+/* Joins the groups of two nodes if they fit together. */
 static enum pst_status join(struct pst_chainer *c, size_t x, size_t y)
 {
     struct pst_chain_group *a = c->items[x].group, *b = c->items[y].group;
@@ -170,7 +171,8 @@ static void join_maker(void *ctx, struct pst_value **slot, unsigned arg)
         j->status = join(j->c, j->c->maker[(*slot)->id], j->at);
 }
 
-/* Joins a neighbour that reads the same tensor of full size. */
+/* Joins the node with earlier readers of this operand, if the operand has the
+ * result's shape and no kernel outside of chains runs in between. */
 static void join_reader(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct joining *j = ctx;

@@ -20,10 +20,10 @@ struct maker {
     struct pst_diag *diag;
     struct PST_VEC(struct pst_value *) in, out;
     unsigned *ends;  /* by part: the last part that reads its result */
-    int *slots;      /* by part: the slot of its result; -1: it is kept */
+    int *slots;      /* by part: scratch slot of its result; -1: it is kept */
     bool *taken;     /* by slot */
     unsigned part;   /* the current one */
-    unsigned n_read; /* operands of it so far */
+    unsigned n_read; /* operands of that part so far */
     enum pst_status status;
 };
 
@@ -52,7 +52,8 @@ static int find_value(struct pst_value *const *at, size_t n,
 
 /* --- operands ------------------------------------------------------------- */
 
-/* Adds an operand of the chain, or notes that a part reads another one. */
+/* Adds a value to the operands of the chain or, if a part makes it, records its
+ * last reader. */
 static void collect_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct maker *m = ctx;
@@ -90,7 +91,8 @@ static struct pst_meta block_meta(const struct maker *m, enum pst_dtype dtype,
                              .stride = {row, flat ? 0 : col}};
 }
 
-/* Fills the place, the step and the metas of a value. */
+/* Fills in where the current part finds a value, the step from block to block
+ * in bytes, and the metas of a block. */
 static void fill_operand(struct maker *m, struct pst_value *value,
                          struct pst_chain_operand *ret)
 {
@@ -151,8 +153,8 @@ static bool may_replace(const struct pst_chain_part *part,
            pst_meta_same_layout(&read->whole, &part->out.whole);
 }
 
-/* Frees the slots of results that the current part reads last. over: only
- * those that its result may replace, else the others. */
+/* Frees the slots of results that the current part is the last to read. over:
+ * only those that its own result may overwrite; else only the others. */
 static void free_slots(struct maker *m, bool over)
 {
     struct pst_chain_part *part = &m->chain->parts[m->part];
@@ -206,8 +208,8 @@ static enum pst_status fill_part(struct maker *m)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* True if result k may have the memory of operand i: no part reads the operand
- * after the part that makes the result. */
+/* True if result k of the chain may overwrite operand i: no part reads the
+ * operand after the part that makes the result. */
 static bool may_overlay(const struct maker *m, unsigned k, unsigned i)
 {
     const struct pst_value *in = m->in.at[i], *out = m->out.at[k];
@@ -290,7 +292,7 @@ static void print_short(struct pst_str *out, const char *name)
                  begin);
 }
 
-/* Prints "%y = mul.Tensor(%x, 2); ..." and "mul+...". */
+/* Prints the text "%y = mul.Tensor(%x, 2); ..." and the names "mul+...". */
 static void print_parts(const struct maker *m, struct pst_str *text,
                         struct pst_str *names)
 {

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Keeps fewer values for the backward: where its chains read the result of a
- * cheap elementwise node of the forward, they compute it again in their blocks.
- * Only if all that the node reads is kept anyway, so that this saves memory and
- * costs no more than the reads that it saves. A copy whose group is too short
- * for a chain is a node of its own: it saves the memory, but not the time.
+ * Keeps fewer values for the backward: chains of the backward that read the
+ * result of a cheap elementwise node of the forward compute it again, block by
+ * block. This is done only if the node's operands are kept anyway or are small,
+ * so that it saves memory and costs no more than the reads that it saves. If
+ * the group of a copy is too short for a chain, the copy is a node of its own:
+ * that saves the memory, but not the time.
  */
 #include "stages/compile/chains/chains.h"
 #include "stages/passes/rewrite.h"
 
-/* A value that the backward computes again costs at most this share of it in
- * kept bytes of smaller operands. */
+/* An operand may be kept for computing a value again if it has at most 1 /
+ * SMALL_SHARE of the value's bytes. */
 #define SMALL_SHARE 8
 
 struct recomputer {
     struct pst_program *program;
     struct pst_build build;
     const bool *can, *leaves;
-    size_t n_values; /* values that were there before */
-    /* by value id: lists that read it, as bits; those of views count for the
-     * storage, too */
+    size_t n_values; /* number of values before the pass */
+    /* by value id: bits of the lists that read it; a storage also has those of
+     * its views */
     unsigned *lists;
-    bool *parts; /* by value id: all its backward readers can be parts */
+    bool *parts; /* by value id: all backward readers can be parts */
     bool *again; /* by value id: the backward computes it again */
-    /* by value id and list: the copy */
+    /* by value id and list: the value computed again, or NULL */
     struct pst_value *(*copies)[PST_N_LISTS];
     size_t at;          /* the current node */
     enum pst_list list; /* its list */
@@ -48,8 +49,8 @@ static void note_read(void *ctx, struct pst_value **slot, unsigned arg)
         r->parts[(*slot)->id] = false;
 }
 
-/* True if the backward can read the operand where it reads `value`, without
- * keeping much for that. */
+/* True if the operand exists wherever the backward reads `value`, or is small
+ * enough to be kept for that. */
 static bool is_there(const struct recomputer *r, struct pst_value *operand,
                      const struct pst_value *value)
 {
@@ -84,7 +85,8 @@ static void check_operand(void *ctx, struct pst_value **slot, unsigned arg)
     o->all = o->all && is_there(o->r, *slot, o->value);
 }
 
-/* True if the backward can compute the node's result again. */
+/* True if the backward may compute the node's result again: the node is cheap,
+ * and its operands exist there. */
 static bool is_cheap(const struct recomputer *r, size_t at)
 {
     struct pst_node *node = r->program->graph->nodes.at[at];
@@ -120,8 +122,8 @@ static bool find_cheap(struct recomputer *r)
 
 /* --- copies --------------------------------------------------------------- */
 
-/* Emits the copy of a value for the current list, after those of its operands,
- * if there is none yet. Not recursive: values are tried in order. */
+/* Emits the copy of a value for the current list. Does nothing if there is one,
+ * or if an operand's copy is missing. */
 static void copy_value(struct recomputer *r, const struct pst_value *value,
                        enum pst_phase phase)
 {

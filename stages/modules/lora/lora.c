@@ -122,7 +122,8 @@ static struct pst_value *emit_call(struct pst_adapting *a,
     return ret;
 }
 
-/* The same for dropout, which is off in eval mode. */
+/* Emits dropout, which is off in eval mode, as a call of a submodule of the
+ * layer. */
 static struct pst_value *emit_dropout(struct pst_adapting *a,
                                       const struct pst_lora_pair *pair,
                                       const struct pst_module_call *layer,
@@ -342,7 +343,7 @@ static enum pst_status add_module(struct pst_adapting *a, const char *module,
 
 struct reads {
     const struct pst_adapting *a;
-    bool *others; /* by value id: read by nodes of other modules */
+    bool *others; /* by value id: read outside of the adapted layers */
 };
 
 static void mark_used(void *ctx, struct pst_value **slot, unsigned arg)

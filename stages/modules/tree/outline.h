@@ -38,8 +38,8 @@ enum pst_status pst_outline_init(struct pst_outline *outline,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_outline_fini(struct pst_outline *outline);
 
-/* Returns the buffer or input that the value is a new content of, because its
- * name stands for all contents; else the value itself. */
+/* If the value is a new content of a buffer or input, returns the buffer or
+ * input, whose name stands for all its contents; else the value. */
 static inline const struct pst_value *pst_outline_source(
     const struct pst_value *value)
 {

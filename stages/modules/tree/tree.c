@@ -110,7 +110,8 @@ static enum pst_status add_name(struct tree_maker *p, const struct pst_value *v,
     status = add_path(p, name, dot != NULL ? (size_t)(dot - name) : 0, &row);
     if (status != PST_OK || v->kind != PST_VALUE_PARAM)
         return status;
-    /* Aliases of one tensor are adjacent. */
+    /* Names of one tensor follow each other, so comparing with the last tensor
+     * is enough to count it once. */
     if (p->tree->rows.at[row].seen_own != v)
         p->tree->rows.at[row].own += n;
     p->tree->rows.at[row].seen_own = v;
