@@ -27,7 +27,8 @@ static enum pst_status read_mark(struct pst_zip *zip, const char *name,
     return PST_OK;
 }
 
-/* Reports what a zip file without the .pt2 marker is. */
+/* Rejects a zip file without the .pt2 marker; the message names the kind of the
+ * file. */
 static enum pst_status refuse_kind(const struct pst_zip *zip,
                                    struct pst_diag *diag)
 {

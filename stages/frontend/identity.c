@@ -43,7 +43,8 @@ static enum pst_status end_text(struct identity *x, char ret[33])
     return PST_OK;
 }
 
-/* Adds the digest of a value that checkpoints do not have. */
+/* Adds the digest of a value that no checkpoint contains (a constant or a
+ * non-persistent buffer). */
 static enum pst_status add_data(struct identity *x, const struct pst_value *v)
 {
     const struct pst_weight *w = pst_model_weight(x->model, v->fqn);
@@ -142,7 +143,7 @@ static enum pst_status digest_node(struct identity *x,
         args[i] = node->args[i];
     pst_mode_set_eval(node->schema, args);
     same = pst_mode_identity_arg(node->op, node->schema, args);
-    if (same >= 0) { /* an export in eval mode lacks the node */
+    if (same >= 0) { /* in evaluation it returns an operand */
         x->of[node->outs[0]->id] = x->of[args[same].value->id];
         return PST_OK;
     }

@@ -3,11 +3,12 @@
 #define PENSTOCK_STAGES_FRONTEND_IDENTITY_H
 /*
  * A digest of what a model computes in evaluation: its operators under
- * model.eval(), the names of its state, and the values that checkpoints do not
- * have (constants, buffers that are not persistent). It is equal for an export
- * for training and one for evaluation that differ only in modes recorded in the
- * file, and does not depend on the order of nodes, the cut, the sizes at export
- * or which parameters are frozen. Weights and an added loss are not part of it.
+ * model.eval(), the names of its state, and the values that no checkpoint
+ * contains (constants, non-persistent buffers). An export for training and one
+ * for evaluation have the same digest if they differ only in modes recorded in
+ * the file. The digest does not depend on the order of nodes, the split into
+ * stages, the sizes at export or which parameters are frozen. It covers neither
+ * weights nor an added loss.
  */
 #include "stages/frontend/model.h"
 

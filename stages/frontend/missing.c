@@ -13,7 +13,7 @@
 #define MAX_ARGS 64
 #define MAX_OPS  256
 
-/* An argument in all calls of an operator. */
+/* One argument of an operator, over all calls. */
 struct argument {
     const char *name;
     const char *type; /* type in a schema; NULL: all calls have None */
@@ -26,8 +26,8 @@ struct unknown {
     const char *place;  /* source of the first call */
     struct argument args[MAX_ARGS];
     unsigned n_args, calls, n_results;
-    bool gives_list; /* its result is Tensor[], with n_results in the model */
-    const char *why; /* reason why no plugin can bring it; or NULL */
+    bool gives_list; /* returns Tensor[], of n_results in the model */
+    const char *why; /* why a plugin cannot implement it; NULL: it can */
 };
 
 struct operators {
@@ -35,7 +35,8 @@ struct operators {
     unsigned n;
 };
 
-/* Type in a schema, by kind of the argument; NULL: not supported. */
+/* Returns the type in a schema for the kind of the argument; NULL: not
+ * supported. */
 static const char *type_of(const struct pst_doc_arg *arg)
 {
     switch (arg->kind) {
@@ -70,8 +71,7 @@ static const char *type_of(const struct pst_doc_arg *arg)
     }
 }
 
-/* Returns the type of an argument that has both types in different calls; NULL
- * if there is none. */
+/* Returns a type that covers arguments of both types; NULL if there is none. */
 static const char *common_type(const char *a, const char *b)
 {
     const bool numbers =
@@ -109,7 +109,7 @@ static void add_call_arg(struct unknown *op, unsigned i,
     arg->type = type;
 }
 
-/* Finds the place of a keyword among the arguments known so far. */
+/* Returns the index of a keyword argument among those seen so far. */
 static unsigned place_of(const struct unknown *op, unsigned i, const char *name)
 {
     for (unsigned k = 0; k < op->n_args && name[0] != '\0'; k++)
@@ -192,8 +192,8 @@ static bool is_in(const struct unknown *op, const char *space, size_t n)
     return space_len(op) == n && strncmp(op->target, space, n) == 0;
 }
 
-/* Appends "scale" or "scale_out" for "mylib.scale.out", with characters that a
- * name in C cannot have replaced. */
+/* Appends "scale" or "scale_out" for "mylib.scale.out". Characters that C names
+ * cannot have are replaced. */
 static void add_identifier(const char *text, struct pst_str *out)
 {
     const size_t n = pst_has_suffix(text, ".default")
@@ -277,7 +277,7 @@ static const struct {
 };
 
 /* Appends the declaration of a variable for argument i. Its name ends with "_",
- * which no keyword and no other variable does. */
+ * unlike any keyword or other variable. */
 static void add_read(const struct unknown *op, unsigned i, struct pst_str *out)
 {
     const char *type = op->args[i].type != NULL ? op->args[i].type : "Tensor";
@@ -306,7 +306,7 @@ static void add_read(const struct unknown *op, unsigned i, struct pst_str *out)
     pst_str_fini(&name);
 }
 
-/* Appends a place in the user's source, without characters that could end a
+/* Appends a source line of the user's, without characters that could end a C
  * comment. */
 static void add_place(const char *place, struct pst_str *out)
 {

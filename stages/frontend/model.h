@@ -19,38 +19,37 @@ struct pst_model;
 /* One tensor of the state: a window of a stored record. */
 struct pst_weight {
     const char *fqn;
-    const char *record;   /* name below data/; equal names: one storage */
-    struct pst_meta meta; /* sizes and strides within the record */
-    int64_t offset;       /* first element, in elements of the dtype */
+    const char *record;          /* name below data/; the same: one storage */
+    struct pst_meta meta;        /* sizes and strides within the record */
+    int64_t offset;              /* first element, in elements of the dtype */
     struct pst_zip_entry *entry; /* archive entry of the record */
-    const void *data; /* first element, if the model is only in memory */
-    const struct pst_model *source; /* model whose file has the record; NULL:
-                                     this one */
-    /* Not NULL: reads the whole tensor, contiguous, for a model without a
-     * file. */
+    const void *data; /* first element, for a model in memory; else NULL */
+    const struct pst_model *source; /* model that has the record; NULL: this */
+    /* For a model without a file, else NULL: reads the whole tensor,
+     * contiguous. */
     enum pst_status (*read)(void *ctx, unsigned number, void *dst,
                             struct pst_diag *diag);
     void *ctx;
     unsigned number;
     bool is_param, requires_grad;
-    /* With `read`: its readers round it to this dtype (struct
-     * pst_plan_param). */
+    /* With `read`: nodes that read the weight round it to dtype `rounds` (see
+     * struct pst_plan_param). */
     bool rounded;
     enum pst_dtype rounds;
     bool is_complex; /* the last dimension has real and imaginary part */
-    bool stored;     /* the record has bytes for it */
+    bool stored;     /* the record has bytes for the tensor */
     bool absent;     /* zero-length record of a non-empty tensor */
 };
 
-/* Names of one and the same tensor. */
+/* All names of one tensor. */
 struct pst_tie {
     const char *fqn;      /* name of its value in the graph */
     const char **aliases; /* all other names */
     unsigned n_aliases;
 };
 
-/* A value of the state with names for parts of it: the bytes that they share
- * are stored once. */
+/* A value of the state whose parts have names. Bytes that parts share are
+ * stored once. */
 struct pst_state_storage {
     const char *fqn; /* name of the value */
     bool nameless;   /* fqn is not a name of the model */
@@ -62,26 +61,26 @@ struct pst_model {
     struct pst_arena arena;
     const char *name; /* file name, without directory and suffix */
     const char *torch_version;
-    bool decomposed;         /* functional form: detach and no_grad are lost */
+    bool decomposed;         /* functional: detach, no_grad are lost */
     struct pst_graph *graph; /* functional; owned */
     struct PST_VEC(struct pst_weight) weights;
     struct pst_map weights_by_fqn; /* FQN -> struct pst_weight */
     struct pst_symbols symbols;    /* symbolic sizes: values at export */
     const char *fixed; /* why symbolic sizes cannot be changed, or NULL */
     /*
-     * The model was exported in eval mode: a node of dropout, batch norm,
-     * instance norm, rrelu or a recurrent layer shows that it does not train,
-     * and none shows that it does. Norms without running statistics do not
-     * count: they use the batch's in both modes.
+     * The model was exported in eval mode: some node of dropout, batch norm,
+     * instance norm, rrelu or a recurrent layer shows evaluation, and none
+     * shows training. Norms without running statistics do not count: they use
+     * the statistics of the batch in both modes.
      */
     bool evaluates;
-    /* "bf16", "f16": imported as under torch.autocast with this dtype
-     * (import/autocast.def); NULL: as in the file. n_casts: casts of autocast,
-     * also those of regions in the file. */
+    /* "bf16" or "f16": the dtype of --autocast (import/autocast.def); NULL: the
+     * model computes as in the file. n_casts: number of casts by autocast,
+     * including regions in the file. */
     const char *autocast;
     size_t n_casts;
-    /* Places of torch.autograd.Functions whose backward is missing from the
-     * file, for messages; NULL if no gradient passes through one. */
+    /* For messages: source lines of torch.autograd.Functions whose backward is
+     * missing from the file. NULL if no gradient passes through one. */
     const char *lost;
     /* The program writes values other than its state in place, so it matters
      * which values share memory. */
@@ -93,8 +92,8 @@ struct pst_model {
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];
     char identity[33]; /* identity.h; "": unknown */
-    /* The leaves of its arguments in order: inputs of the graph, and literals
-     * that the export turned into constants. */
+    /* The leaves of the model's arguments in order: inputs of the graph, and
+     * literals that the export turned into constants. */
     struct PST_VEC(struct pst_call_leaf) arguments;
     void *file; /* the archive; NULL for a model in memory */
 };
@@ -111,14 +110,14 @@ enum pst_status pst_model_new(struct pst_model **ret,
  */
 enum pst_status pst_model_open(const char *path, struct pst_model **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Opens a model like pst_model_open, with the passes up to and including `last`
- * (NULL: all). There is no graph before pass "inputs". */
+/* As pst_model_open, but only runs the passes up to and including `last` (NULL:
+ * all). There is no graph before pass "inputs". */
 enum pst_status pst_model_open_after(const char *path, const char *last,
                                      struct pst_model **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Opens a model like pst_model_open, as if it had been exported under
- * torch.autocast with this dtype: "bf16", "f16", or NULL for none. Casts in the
- * file stay. Borrows autocast. */
+/* As pst_model_open, but the model computes as under torch.autocast with this
+ * dtype: "bf16", "f16", or NULL for none. Casts in the file stay. Borrows
+ * autocast. */
 enum pst_status pst_model_open_cast(const char *path, const char *autocast,
                                     struct pst_model **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;

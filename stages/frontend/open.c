@@ -22,7 +22,7 @@ static enum pst_status set_name(struct pst_model *model, const char *path,
     return model->name != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));
 }
 
-/* Reports a file that takes more memory than a valid one of its size. */
+/* Rejects a file that takes more memory than any valid file of its size. */
 static enum pst_status refuse_oversized(const struct pst_front *front,
                                         struct pst_diag *diag)
 {
@@ -76,7 +76,7 @@ enum pst_status pst_model_new(struct pst_model **ret, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Notes what --autocast has done. */
+/* Adds a note on the casts that --autocast inserted. */
 static enum pst_status note_casts(struct pst_model *model,
                                   struct pst_diag *diag)
 {
@@ -94,7 +94,7 @@ static enum pst_status note_casts(struct pst_model *model,
                : pst_diag_nomem(diag, 0);
 }
 
-/* Opens a file with what else `front` has. */
+/* Opens the file front->path and runs the passes on it. */
 static enum pst_status open_front(struct pst_front *front, const char *last,
                                   struct pst_model **ret, struct pst_diag *diag)
 {
@@ -277,7 +277,7 @@ enum pst_status pst_model_read(const struct pst_model *model,
                             "the model file holds no data of \"%s\"",
                             weight->fqn);
     status = read_window(zip, weight, to, dst, diag);
-    /* I/O errors have the path already. */
+    /* Messages of I/O errors already begin with the path. */
     if (status != PST_OK && status != PST_ERR_IO)
         pst_diag_prefix(diag, "%s: %s", zip->file.path, weight->fqn);
     return status;

@@ -4,7 +4,7 @@
 
 /* Facts about a model. */
 enum fact {
-    DOCUMENT = 1 << 0,  /* the documents of the file are records */
+    DOCUMENT = 1 << 0,  /* the file's JSON documents are parsed */
     WEIGHTS = 1 << 1,   /* every tensor of the state is a window of a record */
     SYMBOLS = 1 << 2,   /* symbolic sizes have values and ranges */
     TARGETS = 1 << 3,   /* every node of the document is classified */

@@ -92,7 +92,7 @@ enum pst_status pst_build_args(struct pst_build *build,
                 return pst_diag_set(build->diag, PST_E_OP_ARGUMENT,
                                     "%s: argument \"%s\" is missing",
                                     schema->name, param->name);
-            ret[i] = param->def; /* its lists live as long as the registry */
+            ret[i] = param->def; /* its lists live in the registry */
             continue;
         }
         status = check_owner(build, schema, i, &args[i]);
@@ -106,7 +106,8 @@ enum pst_status pst_build_args(struct pst_build *build,
     return PST_OK;
 }
 
-/* Derives the prefix of result names: "add" of "aten.add.Tensor". */
+/* Derives the prefix of result names from the operator: "add" from
+ * "aten.add.Tensor". */
 static void default_prefix(const char *op, char out[64])
 {
     const char *begin = strchr(op, '.');
@@ -157,8 +158,8 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     return PST_OK;
 }
 
-/* True if the operator of that name is decomposed into others, or is the
- * in-place variant of one that is ("aten.celu_.default"). */
+/* True if the operator of that name, or its functional variant
+ * ("aten.celu_.default" of "aten.celu.default"), is decomposed into others. */
 static bool is_composition(const char *name)
 {
     const struct pst_op *op = pst_op_find(name);

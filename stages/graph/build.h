@@ -27,8 +27,8 @@ struct pst_build {
     const char *origin; /* name in the user's file; NULL: the row's name */
     bool is_function;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
-    const char *prefix; /* prefix of result names; NULL: the operator's name */
-    /* Names of the first n_names results; NULL entries get the prefix. */
+    const char *prefix; /* prefix of result names; NULL: from the operator */
+    /* Names of the first n_names results; a NULL entry: named by prefix. */
     const char *const *names;
     unsigned n_names;
     /* Dtype recorded in the file, for factories without a dtype argument;
@@ -42,7 +42,7 @@ void pst_build_init(struct pst_build *build, struct pst_graph *graph,
 /* Sets call, source, phase, region and id of the next nodes to those of `node`,
  * which may belong to another graph. */
 void pst_build_at(struct pst_build *build, const struct pst_node *node);
-/* Does the same and also copies no_grad, origin and is_function. */
+/* As pst_build_at; also copies no_grad, origin and is_function. */
 void pst_build_like(struct pst_build *build, const struct pst_node *node);
 
 /* Puts arguments in schema order, coerces them and fills in defaults; ret holds
@@ -52,8 +52,9 @@ enum pst_status pst_build_args(struct pst_build *build,
                                const struct pst_arg *args, unsigned n_args,
                                struct pst_arg *ret) PST_MUST_CHECK;
 
-/* Infers and appends a node and returns it (results in node->outs), or NULL.
- * Missing trailing arguments get their defaults. args are copied. */
+/* Infers and appends a node and returns it (its results are node->outs); NULL
+ * after an error. Missing trailing arguments get their defaults. args are
+ * copied. */
 struct pst_node *pst_emit_node(struct pst_build *build, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args);
 /* Returns the first result or NULL. Operators with a decomposition

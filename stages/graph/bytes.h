@@ -19,7 +19,7 @@ static inline void pst_bytes_to_values(enum pst_dtype dtype, void *data,
         byte[i] = byte[i] != 0;
 }
 
-/* True if the bytes are valid values of the dtype as they are. */
+/* True if all bytes are valid values of the dtype. */
 static inline bool pst_bytes_are_values(enum pst_dtype dtype, const void *data,
                                         size_t bytes)
 {

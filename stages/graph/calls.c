@@ -41,7 +41,7 @@ int64_t pst_call_number(const char *name, size_t *ret_length)
     *ret_length = strlen(name);
     if (at == NULL || at[1] < '0' || at[1] > '9' ||
         (at[1] == '0' && at[2] != '\0') || !pst_parse_i64(at + 1, &number))
-        return -1; /* graphs write no sign and no leading zeros */
+        return -1; /* graph text has no sign and no leading zeros */
     *ret_length = (size_t)(at - name);
     return number;
 }

@@ -14,22 +14,22 @@ struct pst_module_call *pst_graph_find_call(const struct pst_graph *graph,
  * the name has no number. */
 struct pst_module_call *pst_graph_named_call(const struct pst_graph *graph,
                                              const char *name);
-/* Returns the number in a call's name and the length of the text before it; -1
- * if there is none. */
+/* Returns the number in a call's name, and in *ret_length the length of the
+ * text before "@"; -1 if there is no number. */
 int64_t pst_call_number(const char *name, size_t *ret_length);
 /* Returns the innermost call that contains both, or is one of them. */
 const struct pst_module_call *pst_common_call(const struct pst_module_call *a,
                                               const struct pst_module_call *b);
-/* Finds the call with like's path and index; adds it inside like->parent (of
- * this graph; NULL: the root) if it does not exist, with copies of the
- * strings. The root has path "" and index 0; it takes identity and type if
- * it has none. */
+/* Returns the call with like's path and index. If there is none, adds it below
+ * like->parent (of this graph; NULL: the root), with copies of the strings. The
+ * root has path "" and index 0; it takes identity and type of `like` if it has
+ * none. */
 enum pst_status pst_graph_add_call(struct pst_graph *graph,
                                    const struct pst_module_call *like,
                                    struct pst_module_call **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Does the same for a call of any graph and all its ancestors, without
- * signatures. NULL gives the root. */
+/* Adds a call of any graph, and all its ancestors, as pst_graph_add_call does,
+ * without signatures. NULL gives the root. */
 enum pst_status pst_graph_adopt_call(struct pst_graph *graph,
                                      const struct pst_module_call *other,
                                      struct pst_module_call **ret,

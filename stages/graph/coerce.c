@@ -35,7 +35,7 @@ static const char *const kind_names[] = {
     [PST_ARG_IGNORED] = "an option",
 };
 
-/* Kind of an argument after coercion, by the type of its parameter. */
+/* Kind of an argument after coercion, indexed by its parameter's type. */
 static const enum pst_arg_kind kind_of[] = {
     [PST_TYPE_TENSOR] = PST_ARG_VALUE,
     [PST_TYPE_TENSORS] = PST_ARG_VALUES,
@@ -75,7 +75,7 @@ static int64_t to_i64(const struct pst_arg *arg)
     return arg->kind == PST_ARG_INT ? arg->i : arg->b;
 }
 
-/* Repeats one number for int[k] or float[k]. */
+/* Makes a list of n copies of a number, for int[n] or float[n]. */
 static enum pst_status repeat_number(unsigned n, bool floating,
                                      struct pst_arg *arg,
                                      struct pst_arena *arena,

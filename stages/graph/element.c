@@ -195,7 +195,7 @@ static void copy_row(enum pst_dtype from, const char *src, int64_t step_from,
     if (from == to && step_from == 1 && step_to == 1) {
         memcpy(dst, src, (size_t)n * size);
     } else if (from == to && size == 4) {
-        for (int64_t i = 0; i < n; i++) /* one load and one store each */
+        for (int64_t i = 0; i < n; i++) /* compiles to one load and store */
             memcpy(dst + i * step_to * 4, src + i * step_from * 4, 4);
     } else if (from == to) {
         for (int64_t i = 0; i < n; i++)
@@ -250,7 +250,7 @@ void pst_copy_strided(const struct pst_meta *from, const void *src,
 
         copy_row(from->dtype, (const char *)src + of * size_from, sf[d],
                  to->dtype, (char *)dst + ot * size_to, st[d], size[d]);
-        for (;;) { /* next index of the outer dimensions */
+        for (;;) { /* advances the index of the outer dimensions */
             if (d == 0)
                 return;
             d--;

@@ -54,8 +54,7 @@ void pst_graph_free(struct pst_graph *graph)
 
 /* --- names -------------------------------------------------------------- */
 
-/* True if no value has the name of `out` (its first `stem` bytes) with the
- * number k appended. */
+/* True if no value is named `out`, cut to `stem` bytes, with k appended. */
 static bool is_unused_name(const struct pst_graph *graph, struct pst_str *out,
                            size_t stem, unsigned k)
 {
@@ -64,8 +63,9 @@ static bool is_unused_name(const struct pst_graph *graph, struct pst_str *out,
     return !out->failed && !pst_map_has(&graph->names, out->text);
 }
 
-/* Returns `name`, with a number appended if it is taken. Doubling and bisection
- * find the number, so that thousands of "mul" stay cheap. */
+/* Returns `name`; if it is taken, with a number appended. Doubling and
+ * bisection find the number, so that thousands of values named "mul" stay
+ * cheap. */
 static char *unique_name(struct pst_graph *graph, const char *name)
 {
     struct pst_str out = {0};

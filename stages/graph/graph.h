@@ -81,14 +81,14 @@ struct pst_value {
     unsigned def_index;      /* which output of def */
     struct pst_value *base;  /* NULL: own storage */
     int64_t offset;          /* from base's start, in elements of this dtype */
-    /* NODE: the input, buffer or constant that has this new content from here
-     * on, because the program writes it; else NULL. */
+    /* NODE: the input, buffer or constant whose content this value replaces,
+     * because the program writes it; else NULL. */
     struct pst_value *version_of;
     bool requires_grad; /* PARAM: wants a gradient */
     bool persistent;    /* BUFFER: part of the state dict */
-    /* INPUT: its storage is empty when the program begins, or when it ends. It
-     * is not read before the program writes it; after the program its content
-     * is lost. */
+    /* INPUT: its storage has no bytes when the program begins; when it ends.
+     * The program writes such an input before it reads it; the content is lost
+     * when the program ends. */
     bool empty_before, empty_after;
     void *aux; /* scratch of the current pass; NULL between passes */
 };
@@ -125,11 +125,9 @@ struct pst_module_call {
     unsigned id, depth; /* id: index in graph->calls; the root has depth 0 */
     const struct pst_module_call *parent; /* NULL: the root */
     const char *path;                     /* FQN, "" for the root */
-    unsigned index;                       /* number among the calls of that
-                                             path */
-    const char *name;     /* "n@1"; the first call has the path alone */
-    const char *identity; /* the same for all names of one module; "":
-                             unknown */
+    unsigned index;                       /* number among its path's calls */
+    const char *name;                     /* "n@1"; first call: path alone */
+    const char *identity; /* equal for all names of one module; "": unknown */
     const char *type;     /* class of the module; "": unknown */
     const struct pst_call_signature *signature; /* NULL: not kept */
     struct pst_module_call *older; /* previous call of the same path */
@@ -147,18 +145,19 @@ struct pst_node {
     const char *source;                 /* "file.py:12" or "" */
     enum pst_phase phase;
     bool no_grad; /* was under torch.no_grad() */
-    /* Region to recompute, by torch.utils.checkpoint: "0", "1", ..., nested
-     * ones in region 1 are "1.2", "1.3"; NULL: none. */
+    /* Region of torch.utils.checkpoint, which is recomputed: "0", "1", ...;
+     * regions nested in region 1 are "1.2", "1.3"; NULL: none. */
     const char *region;
-    /* For rows with PST_OP_ORIGIN: the operator of the file that this node
-     * comes from; "" if it has the row's own name.
-     * is_function: a user's module called it as a function, so it is unknown
-     * whether it passed self.training. */
+    /* For rows with PST_OP_ORIGIN: name of the operator in the file that this
+     * node comes from; "" if it is the row's name.
+     * is_function: a module of the user calls the operator as a function, so it
+     * is unknown whether it passes self.training. */
     const char *origin;
     bool is_function;
     int stage; /* set by the splitter, else -1 */
-    /* penstock.chain: what its kernel runs, in the arena of the program that
-     * has the node (ops/pointwise/chain.h); else NULL. */
+    /* penstock.chain: the operators that its kernel runs
+     * (ops/pointwise/chain.h), in the arena of the program of the node; else
+     * NULL. */
     const struct pst_chain *chain;
 };
 
@@ -184,7 +183,7 @@ struct pst_graph {
     struct PST_VEC(struct pst_value *) buffers;
     struct PST_VEC(struct pst_value *) consts;
     struct PST_VEC(struct pst_output) outputs;
-    /* In order of entry: the root first, parents before children. */
+    /* In the order of entry: the root first, parents before children. */
     struct PST_VEC(struct pst_module_call *) calls;
     struct pst_map newest_calls; /* path -> struct pst_module_call */
     struct pst_map names;        /* value name -> struct pst_value */
@@ -234,10 +233,10 @@ const char *pst_node_origin(const struct pst_node *node);
  * *slot. NULL entries of Tensor?[] are skipped. */
 typedef void (*pst_use_fn)(void *ctx, struct pst_value **slot, unsigned arg);
 void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
-/* Does the same for argument number i. */
+/* As pst_node_uses, for one argument; i: its number. */
 void pst_arg_uses(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx);
 
-/* True if a size of an operand or a number among the arguments depends on
+/* True if the size of an operand, or a number among the arguments, depends on
  * symbolic sizes. */
 bool pst_node_is_free(const struct pst_node *node);
 
@@ -271,8 +270,8 @@ static inline int64_t pst_view_offset(const struct pst_value *of,
  * schema, inferred metas against the recorded ones, and aliases. */
 enum pst_status pst_graph_verify(const struct pst_graph *graph,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Does the same without inference, for a graph whose operands were converted
- * for kernels (rounded, packed). */
+/* As pst_graph_verify but without inference, for a graph whose operands were
+ * converted for kernels (rounded, packed). */
 enum pst_status pst_graph_verify_lowered(const struct pst_graph *graph,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -281,8 +280,8 @@ enum pst_status pst_graph_copy(const struct pst_graph *graph,
                                struct pst_graph **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Removes unused nodes without effect. Asserts on data stay; markers and other
- * nodes that never run are removed if drop_idle. Values keep their ids. */
+/* Removes unused nodes that have no effect. Asserts on data stay; drop_idle
+ * also removes nodes that never run, such as markers. Values keep their ids. */
 void pst_graph_dce(struct pst_graph *graph, bool drop_idle);
 
 /* Prints text for people, which pst_graph_parse parses back to an equal

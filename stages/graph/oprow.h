@@ -12,20 +12,20 @@
 #define PST_MAX_OUTS   512
 #define PST_MAX_WRITES 8
 
-/* Input and output of shape inference for one node. out[k] is contiguous unless
- * alias_of[k] is set; then it is a view of that value's storage with strides of
- * its own, `offset` elements after the value's first element.
+/* Input and output of shape inference for one node. out[k] is contiguous, or,
+ * if alias_of[k] is set, a view of that value's storage with its own strides,
+ * which begins `offset[k]` elements after the value's first element.
  * The struct takes kilobytes, and most nodes use only the first entries:
  * callers set schema, args, hint and diag and leave the rest uninitialised. */
 struct pst_infer {
     const struct pst_schema *schema;
     const struct pst_arg *args;
-    unsigned n_outs; /* preset to n_returns; set it for a list */
+    unsigned n_outs; /* preset; inference sets it for a list result */
     struct pst_meta out[PST_MAX_OUTS];
     struct pst_value *alias_of[PST_MAX_OUTS];
     int64_t offset[PST_MAX_OUTS];
-    /* Dtype that the file records for result 0, for factories without dtype;
-     * PST_N_DTYPES if unknown (then f32). */
+    /* Dtype that the file records for result 0, for factories without a dtype
+     * argument; PST_N_DTYPES if unknown (then f32 is used). */
     enum pst_dtype hint;
     struct pst_diag *diag;
 };
@@ -34,8 +34,8 @@ const struct pst_schema *pst_op_schema(const struct pst_op *op);
 /* Finds an operator by a name such as "aten.add.Tensor"; NULL if there is
  * none. */
 const struct pst_op *pst_op_find(const char *name);
-/* Runs the operator's inference on c, where schema, args, hint and diag are
- * set. Clears the entries of the results first and checks them afterwards
+/* Runs the operator's shape inference on c; the caller has set schema, args,
+ * hint and diag. Clears the result entries first and checks them afterwards
  * (ranks, sizes, number of results). */
 enum pst_status pst_op_infer(const struct pst_op *op,
                              struct pst_infer *c) PST_MUST_CHECK;
@@ -53,7 +53,7 @@ struct pst_rewrite;
 enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,
                                const struct pst_arg *args, unsigned n_args,
                                struct pst_rewrite *ret) PST_MUST_CHECK;
-/* Does the same for a caller that needs only the first result. */
+/* As pst_op_rewrite, for a caller that needs only the first result. */
 enum pst_status pst_op_rewrite_first(const struct pst_op *op,
                                      struct pst_build *build,
                                      const struct pst_arg *args,
@@ -63,8 +63,8 @@ enum pst_status pst_op_rewrite_first(const struct pst_op *op,
 bool pst_op_is_view(const struct pst_op *op);
 /* True if dead code elimination keeps the node: asserts, markers. */
 bool pst_op_has_effect(const struct pst_op *op);
-/* True if the node has an effect when a step runs, not only on the compiler:
- * asserts on data. */
+/* True if the node has an effect in each step, as asserts on data do. Markers
+ * only affect the compiler. */
 bool pst_op_runs_for_effect(const struct pst_op *op);
 /* True if nodes keep the operator's name in the user's file (node->origin). */
 bool pst_op_keeps_origin(const struct pst_op *op);

@@ -35,7 +35,7 @@ static void skip_blanks(struct parser *p)
         p->at++;
 }
 
-/* Skips blanks; consumes `token` and returns true if it comes next. */
+/* Skips blanks. If `token` follows, consumes it and returns true. */
 static bool accept_token(struct parser *p, const char *token)
 {
     skip_blanks(p);
@@ -73,7 +73,7 @@ static enum pst_status read_word(struct parser *p, const char *more,
 
 static const struct {
     const char *name;
-    enum pst_type type, list; /* list == IGNORED: no list of this type */
+    enum pst_type type, list; /* list IGNORED: no lists of this type */
 } type_rows[] = {
     {"Tensor", PST_TYPE_TENSOR, PST_TYPE_TENSORS},
     {"int", PST_TYPE_INT, PST_TYPE_INTS},
@@ -246,7 +246,8 @@ static bool dtype_default(const char *name, enum pst_dtype *ret)
     return false;
 }
 
-/* Reads names that native_functions.yaml uses for numbers and enums. */
+/* Reads a default value that is a name of a number or enum, as in
+ * native_functions.yaml ("Mean"). */
 static enum pst_status read_word_default(struct parser *p,
                                          const struct pst_param *param,
                                          struct pst_arg *ret)

@@ -33,7 +33,7 @@ struct pst_param {
     bool shared;        /* Tensor(a) */
     bool written;       /* Tensor(a!) */
     unsigned fixed;     /* int[2]: 2, else 0 */
-    struct pst_arg def; /* default value; NONE stands for None */
+    struct pst_arg def; /* default value; kind NONE means Python's None */
 };
 
 struct pst_schema {
@@ -41,7 +41,7 @@ struct pst_schema {
     unsigned n_args;
     struct pst_param *args;
     unsigned n_returns; /* Tensor[] counts as 1 */
-    bool list_return;   /* one Tensor[]: inference sets the number of results */
+    bool list_return;   /* returns Tensor[] of any length */
     bool shares_result; /* the only result may share an argument's storage */
 };
 
@@ -51,7 +51,7 @@ enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the index of the argument with that name, or -1. */
 int pst_schema_arg(const struct pst_schema *schema, const char *name);
-/* Returns the argument of a node with that name; NULL: it has none. */
+/* Returns the node's argument of that name; NULL if there is none. */
 const struct pst_arg *pst_node_arg(const struct pst_node *node,
                                    const char *name);
 /* Coerces *arg to the parameter's type where PyTorch would (an int for a float

@@ -9,8 +9,9 @@
 
 const struct pst_meta pst_meta_absent = {0};
 
-/* Half of the address space of a process: no real tensor is larger, and sums
- * over a plan (microbatches, slots) stay far below 2^64. */
+/* Limit of a tensor's bytes: half of the address space of a process, so no real
+ * tensor is larger, and sums over a plan (microbatches, slots) stay far below
+ * 2^64. */
 #define MAX_BYTES ((int64_t)1 << 46)
 
 static const struct {
@@ -113,7 +114,8 @@ enum pst_dtype pst_dtype_promote(enum pst_dtype a, enum pst_dtype b)
             return PST_F32;
         return rows[a].size > rows[b].size ? a : b;
     }
-    /* u8 with a signed integer gives the next larger signed type. */
+    /* u8 and a signed integer promote to the smallest signed type that holds
+     * the values of both. */
     if (a == PST_U8 || b == PST_U8) {
         const enum pst_dtype other = a == PST_U8 ? b : a;
 
@@ -238,7 +240,7 @@ bool pst_meta_is_contiguous(const struct pst_meta *meta)
         if (meta->size[d] == 1)
             continue;
         ret = ret && meta->stride[d] == stride;
-        /* if false, the stride is not used any more */
+        /* stride is not used again once ret is false */
         stride = ret ? stride * meta->size[d] : 0;
     }
     return ret;

@@ -73,10 +73,10 @@ void pst_meta_set_contiguous(struct pst_meta *meta);
 int64_t pst_meta_numel(const struct pst_meta *meta);
 /* Returns numel * element size: the bytes of a contiguous copy. */
 size_t pst_meta_bytes(const struct pst_meta *meta);
-/* Stands for a tensor that is absent. */
+/* The meta of an absent tensor (an optional argument that is None). */
 extern const struct pst_meta pst_meta_absent;
-/* Returns the bytes from the first element to the end of the last one, with
- * strides. */
+/* Returns the bytes from the first element to the end of the last one,
+ * including gaps between strided elements. */
 size_t pst_meta_span(const struct pst_meta *meta);
 /* True if the tensor is contiguous; strides of dimensions of size 1 are
  * ignored, and empty tensors count as contiguous. */
@@ -103,8 +103,8 @@ const char *pst_meta_text(const struct pst_meta *meta, char out[PST_META_TEXT]);
 
 /* Returns the offset, in elements, of the i-th element in row-major order. */
 int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
-/* Copies between tensors of the same shape with any strides, here also negative
- * ones; converts dtypes. */
+/* Copies between tensors of the same shape and converts dtypes. Strides may be
+ * any, here also negative ones. */
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst);
 
@@ -114,7 +114,7 @@ bool pst_meta_is_pairs(const struct pst_meta *meta);
 /* True if one of n elements is NaN or, with `inf`, infinite. */
 bool pst_has_nan(enum pst_dtype dtype, const void *data, size_t n, bool inf);
 
-/* A tensor name of the model that is a view of another tensor of its state. */
+/* A name in the model's state that stands for a view of another tensor. */
 struct pst_named_window {
     const char *fqn;
     struct pst_meta meta; /* strides within the value, which is contiguous */

@@ -8,7 +8,7 @@
 struct verifier {
     const struct pst_graph *graph;
     bool *defined; /* by value id */
-    bool lowered;  /* operands may be converted for kernels */
+    bool lowered;  /* the graph's operands may be converted for kernels */
     const struct pst_node *node;
     struct pst_diag *diag;
 };

@@ -54,8 +54,8 @@ bool pst_split_is_owned(const struct pst_splitter *s,
 
 /* --- readers and writers -------------------------------------------------- */
 
-/* The nodes that read a buffer of the uncut graph in the lowest and in the
- * highest stage. */
+/* For a buffer of the uncut graph: a node that reads it in the lowest stage and
+ * one in the highest. */
 struct span {
     const struct pst_node *first, *last;
 };

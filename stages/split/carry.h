@@ -4,17 +4,17 @@
 /*
  * Buffers that several stages read and write.
  *
- * Within a microbatch a new value is sent to later stages like any other value.
- * The last of these stages sends it to the stages that start the next
- * microbatch with the buffer. Only done on request (--owner), since the forward
- * of a microbatch then waits for that of the previous one. Private to this
- * folder and to assign/.
+ * Within a microbatch, a new value of the buffer is sent to later stages like
+ * any other value. The last stage that uses the buffer sends its final value to
+ * the stages that start the next microbatch with it. This is done only on
+ * request (--owner), since the forward of a microbatch then waits for that of
+ * the previous one. Private to this folder and to assign/.
  */
 #include "stages/split/split.h"
 
 struct pst_carried_buffer {
     const struct pst_output *update; /* output of the uncut graph */
-    /* last stage that reads or computes the buffer's values; it does the
+    /* last stage that reads the buffer or computes a value of it; it has the
      * update */
     unsigned last;
     /* index of the update in that stage's outputs; set by cut.c */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Builds a graph for each stage from the graph whose nodes have their stages. A
- * value is sent directly from the stage that computes it to each stage that
- * uses it.
+ * Builds the graph of each stage from the uncut graph, whose nodes have their
+ * stages. A value is sent directly from the stage that computes it to each
+ * stage that uses it.
  */
 #include "stages/graph/build.h"
 #include "stages/graph/calls.h"
@@ -15,16 +15,16 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Stage of a value of the uncut graph, and how other stages receive it. */
+/* Stage of a value of the uncut graph, and how other stages get it. */
 struct transfer {
-    /* stage that computes the value, or first reads an input or state; -1:
-     * none */
+    /* stage that computes the value; for an input or state, the first that
+     * reads it; -1: none */
     int stage;
-    bool leaves; /* value is used in another stage, or by the model's outputs */
-    /* first use elsewhere: index of the node, or nodes.n + index of the
+    bool leaves; /* another stage or an output of the model uses the value */
+    /* first use outside the stage: index of the node, or nodes.n + index of the
      * output */
     size_t first;
-    unsigned output; /* index in the outputs of its stage, once that is built */
+    unsigned output;        /* index in its stage's outputs (add_outputs) */
     struct pst_meta meta;   /* meta of the value as it is sent */
     struct pst_value *copy; /* copy in the stage under construction */
 };
@@ -48,8 +48,9 @@ static enum pst_status no_memory(struct cutter *c)
     return pst_diag_nomem(c->s->diag, 0);
 }
 
-/* Returns the entry of a buffer that is carried to this stage from a later one;
- * NULL: the stage has the buffer itself, or the value is no carried buffer. */
+/* Returns the entry of a buffer if a later stage carries it to this one for the
+ * next microbatch; NULL: this stage has the buffer's final value itself, or the
+ * value is not a carried buffer. */
 static const struct pst_carried_buffer *find_carried_here(
     const struct cutter *c, const struct pst_value *value)
 {
@@ -87,7 +88,7 @@ static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     if (transfer->stage < 0)
-        /* the node is the first reader of an input or state */
+        /* the first node that reads an input or state determines its stage */
         transfer->stage = use->node->stage;
     else if ((*slot)->kind == PST_VALUE_NODE &&
              transfer->stage != use->node->stage)
@@ -117,7 +118,7 @@ static void find_transfers(struct cutter *c)
             continue;
         mark_leaving(transfer_of(c, output->arg.value), whole->nodes.n + i);
     }
-    /* The last stage of a carried buffer needs its final value. */
+    /* The stage with the update of a carried buffer needs the final value. */
     for (size_t i = 0; i < c->n_carried; i++) {
         struct transfer *transfer =
             transfer_of(c, c->carried[i].update->arg.value);
@@ -143,7 +144,7 @@ static unsigned input_index(const struct pst_graph *whole,
     return i;
 }
 
-/* Adds a value of an earlier stage as an input, with its edge. */
+/* Adds an edge for a value of an earlier stage, and the value as an input. */
 static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
 {
     const struct transfer *transfer = transfer_of(c, value);
@@ -180,7 +181,7 @@ static enum pst_status add_carrying_edge(
     return PST_OK;
 }
 
-/* Returns the value's copy in this stage's graph; adds it at its first use. */
+/* Returns the value's copy in this stage's graph; the first call adds it. */
 static enum pst_status copy_input_value(struct cutter *c,
                                         const struct pst_value *value,
                                         struct pst_value **ret)
@@ -249,8 +250,8 @@ static const struct pst_value *original_of(struct cutter *c,
     return NULL;
 }
 
-/* Adjusts the offset of as_strided, which counts from the start of the storage:
- * if the stage receives only a view of the storage, the offset must count from
+/* Adjusts the offset of as_strided, which counts from the start of the storage.
+ * If the stage receives only a view of the storage, the offset must count from
  * the start of that view. */
 static enum pst_status adjust_offset(struct cutter *c,
                                      const struct pst_node *node,
@@ -474,8 +475,8 @@ static enum pst_status add_updates(struct cutter *c)
 
 /* --- all stages --------------------------------------------------------- */
 
-/* Copies call signatures, and version_of of the values that this stage
- * computes. */
+/* Copies the calls' signatures and, for values that this stage computes,
+ * version_of. */
 static enum pst_status keep_modules(struct cutter *c)
 {
     const size_t n = c->whole->values.n;

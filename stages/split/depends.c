@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finds the edges whose values can have a gradient. In the uncut graph a
- * constant has none, and some operators compute their other gradients by
- * another kernel if they must compute its gradient, too. So no stage may
- * compute a gradient only because the value comes from another stage.
+ * Finds the edges whose values can have a gradient. A value from another stage
+ * must not get a gradient that it does not have in the uncut graph: some
+ * operators use another kernel for their other gradients if they must compute
+ * that one, too, so the bits would depend on the cut.
  */
 #include "stages/graph/build.h"
 #include "stages/ops/core/op.h"
@@ -29,8 +29,8 @@ static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
     any->ret = any->ret || any->depends[(*slot)->id];
 }
 
-/* Marks the values of a stage that gradients reach, as autodiff.h does; the
- * edges from earlier stages are known. */
+/* Marks the stage's values that a gradient can reach, by the rules of
+ * autodiff.h. Edges from earlier stages have been marked. */
 static void mark_values(const struct pst_plan *plan,
                         const struct pst_stage *stage, bool *depends)
 {

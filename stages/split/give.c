@@ -39,9 +39,9 @@ struct giver {
     struct pst_given *files;
     struct pst_given_param *params;
     const char *path;
-    /* missing: the model's names without a value; unknown: names in the files
-     * that the model does not have; other: names of tensors outside of the
-     * state; widened: names of tensors in another dtype. */
+    /* missing: names of the model without a value; unknown: names in the files
+     * that the model does not have; other: names of tensors that are not in the
+     * state; widened: names of tensors that are converted to a larger dtype. */
     struct pst_name_list missing, unknown, other, widened;
     /* names of tensors that have neither a given value nor a start value */
     struct pst_name_list lost;
@@ -53,7 +53,7 @@ struct giver {
     struct pst_diag *diag;
 };
 
-/* True if dtype `to` has every value of dtype `from` and is larger. */
+/* True if `to` is larger than `from` and can represent all of its values. */
 static bool widens_to(enum pst_dtype from, enum pst_dtype to)
 {
     return pst_dtype_kind(from) == PST_KIND_FLOAT &&
@@ -61,7 +61,7 @@ static bool widens_to(enum pst_dtype from, enum pst_dtype to)
            pst_dtype_size(from) < pst_dtype_size(to);
 }
 
-/* Finds the entry of a name; NULL if absent. Checks its shape and dtype. */
+/* Finds the entry of a name and checks its shape and dtype; NULL if absent. */
 static enum pst_status find_entry(struct giver *g,
                                   const struct pst_plan_param *param,
                                   const char *name, const struct pst_meta *want,
@@ -91,7 +91,7 @@ static enum pst_status find_entry(struct giver *g,
                             param->is_complex ? "complex" : "real");
     if (e->meta.dtype == plain.dtype)
         return PST_OK;
-    /* --params bf16 asks for that */
+    /* --params bf16 rounds f32 values */
     if (e->meta.dtype == PST_F32 && plain.dtype == PST_BF16 &&
         param->requires_grad)
         return PST_OK;
@@ -102,7 +102,7 @@ static enum pst_status find_entry(struct giver *g,
             "would change, so convert the file first",
             g->path, name, pst_meta_text(&e->meta, have),
             pst_meta_text(&plain, text));
-    /* an equal dtype: the plan only keeps the tensor in a larger one */
+    /* no conversion if the model itself has the file's dtype */
     if (e->meta.dtype != own)
         pst_name_list_add(&g->widened, name);
     return PST_OK;
@@ -138,7 +138,8 @@ static enum pst_status compare(const struct giver *g,
 
 /* --- adapters ------------------------------------------------------------- */
 
-/* Returns true and peft's name if `fqn` is parameter A or B of the adapter. */
+/* If `fqn` is parameter A or B of the adapter, appends peft's name for it to
+ * *ret and returns true. */
 static bool peft_name(const struct pst_adapter *a, const char *fqn,
                       struct pst_str *ret)
 {
@@ -151,8 +152,8 @@ static bool peft_name(const struct pst_adapter *a, const char *fqn,
     return true;
 }
 
-/* Finds the parameter's entry by one name; entries under several names must be
- * equal. */
+/* Finds the parameter's entry under the name `name`; if another name had an
+ * entry, both must be equal. */
 static enum pst_status find_by_name(struct giver *g,
                                     const struct pst_plan_param *param,
                                     const char *name,
@@ -169,9 +170,9 @@ static enum pst_status find_by_name(struct giver *g,
     return PST_OK;
 }
 
-/* Finds the values of an adapter's parameter, by its name in the plan or by
- * peft's name in any layer that shares the adapter. *ret_is: the parameter
- * belongs to an adapter. */
+/* Finds the values of an adapter's parameter, under its name in the plan or
+ * under peft's name in any layer that shares the adapter. *ret_is: true if the
+ * parameter belongs to an adapter. */
 static enum pst_status find_adapter_values(struct giver *g,
                                            const struct pst_plan_param *param,
                                            struct pst_given_param *ret,
@@ -204,8 +205,8 @@ static enum pst_status find_adapter_values(struct giver *g,
 
 /* --- parameters ----------------------------------------------------------- */
 
-/* Finds the entry by any name of the whole tensor, after `prefix`; entries
- * under several names must be equal. */
+/* Finds the entry of the whole tensor under any of its names, preceded by
+ * `prefix`; entries under several names must be equal. */
 static enum pst_status find_whole(struct giver *g,
                                   const struct pst_plan_param *param,
                                   const char *prefix,
@@ -270,7 +271,7 @@ static enum pst_status find_param_values(struct giver *g, unsigned i)
     status = find_adapter_values(g, param, &g->params[i], &is_adapter);
     if (status != PST_OK || is_adapter)
         return status;
-    /* A module that was trained whole beside adapters has peft's names. */
+    /* Beside adapters, peft renames a module that was trained as a whole. */
     if (g->plan->adapters.n > 0)
         status = find_whole(g, param, PST_PEFT_PREFIX, &g->params[i]);
     if (status != PST_OK || g->params[i].whole != NULL)
@@ -289,8 +290,8 @@ static enum pst_status find_param_values(struct giver *g, unsigned i)
     return PST_OK;
 }
 
-/* True if this is peft's name for an adapter's parameter, or for one of a
- * module that was trained whole. */
+/* True if this is peft's name for a parameter of an adapter, or of a module
+ * that was trained as a whole. */
 static bool is_peft_name(const struct giver *g, const char *name)
 {
     bool found = false;
@@ -315,7 +316,7 @@ static bool is_peft_name(const struct giver *g, const char *name)
     return found;
 }
 
-/* Lists the names in the files that were not used. */
+/* Lists the names in the files that no tensor of the model took. */
 static void list_unused(struct giver *g)
 {
     for (size_t i = 0; i < pst_given_count(g->files); i++) {
@@ -368,7 +369,7 @@ static enum pst_status report_missing(const struct giver *g, bool partial)
     return status;
 }
 
-/* Checks the alpha that A and B were trained with, which scales their
+/* Checks that A and B were trained with the adapter's alpha, which scales their
  * product. */
 static enum pst_status check_alpha(const struct giver *g,
                                    const struct pst_alphas *alphas,

@@ -37,8 +37,8 @@ static enum pst_status record_types(struct maker *m)
     return PST_OK;
 }
 
-/* Sets ret to the class of the module that has a tensor, "" if it is unknown.
- * Returns the tensor's name in the module. */
+/* Sets ret to the class of the module that contains the tensor, "" if unknown.
+ * Returns the tensor's name within the module. */
 static const char *split_name(const struct maker *m, const char *fqn,
                               const char **ret)
 {
@@ -56,7 +56,8 @@ static const char *split_name(const struct maker *m, const char *fqn,
     return dot != NULL ? dot + 1 : fqn;
 }
 
-/* Returns elements / first size of the weight beside the tensor; 0: none. */
+/* Returns fan_in of the weight in the tensor's module: its elements / its first
+ * size. 0: there is no weight. */
 static int64_t fan_in_of(const struct maker *m, const char *fqn)
 {
     const char *dot = strrchr(fqn, '.');
@@ -84,7 +85,7 @@ static bool is_any(const char *type, const char *const *globs)
     return false;
 }
 
-/* Finds the rule for a tensor by one of its names; false: there is none. */
+/* Finds the rule for the tensor by its name `fqn`; false if there is none. */
 static bool find_rule(const struct maker *m, const struct pst_plan_param *param,
                       const char *fqn, struct pst_init *ret)
 {
@@ -197,7 +198,7 @@ void pst_init_fill(const struct pst_init *init, uint64_t seed,
 {
     const struct pst_rng_key key = {
         .seed = seed,
-        .microbatch = UINT32_MAX, /* no step has that many */
+        .microbatch = UINT32_MAX, /* differs from the key of any step */
         .node = (uint32_t)pst_hash(param->fqn, strlen(param->fqn), 0)};
     const int64_t n = pst_meta_numel(&param->meta);
     uint32_t stream[4];

@@ -5,20 +5,21 @@
 #include "stages/split/plan.h"
 
 /*
- * Gives each tensor without values new ones, which depend on the seed, its name
- * and the element alone: for a plan made by pst_split, before
- * pst_plan_set_weights, whose values replace them. PST_ERR_INPUT names tensors
- * that no rule has values for; PST_ERR_USAGE: no tensor is without values.
+ * Gives start values to each tensor without values. They depend only on the
+ * seed, the tensor's name and the element. For a plan made by pst_split;
+ * pst_plan_set_weights must come after it and replaces these values.
+ * PST_ERR_INPUT names tensors for which there is no rule; PST_ERR_USAGE: all
+ * tensors have values.
  *
- * std 0: as PyTorch's modules begin (reset_parameters), by class:
+ * std 0: as PyTorch's modules initialise them (reset_parameters), by class:
  *   *Norm*             weight 1, bias 0; running_mean 0, running_var 1,
  *                      num_batches_tracked 0
  *   Embedding*         normal with the standard deviation 1
  *   *Linear, *Conv1d, *Conv2d, *Conv3d, *ConvTranspose?d
  *                      weight and bias uniform between +-1 / sqrt(fan_in), with
  *                      fan_in = elements of the weight / its first size
- * Else normal with that deviation for two dimensions or more, 0 for biases, and
- * norms as above.
+ * Other std: normal with that standard deviation for two dimensions or more, 0
+ * for biases, and norms as above.
  */
 enum pst_status pst_plan_set_init(struct pst_plan *plan, uint64_t seed,
                                   double std,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Builds the training graph of a stage. Sums keep the order of the uncut graph,
- * in which a value's gradient adds up the contributions of its consumers, last
- * node first. So the last consumer stage with a contribution adds up its own
- * and sends the sum; an earlier one must not, since a + (b + c) is not (a + b)
- * + c, and sends each contribution separately.
+ * Builds the training graph of a stage. Sums must have the order of the uncut
+ * graph, where a value's gradient adds up the contributions of its consumers,
+ * last node first. So of the consumer stages with a contribution, the last one
+ * adds up its own contributions and sends the sum. An earlier stage sends each
+ * contribution separately, since a + (b + c) is not (a + b) + c.
  */
 #include "stages/graph/build.h"
 #include "stages/ops/core/op.h"
@@ -18,13 +18,13 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value whose gradient is sent back, or kept: an input, or a view of the
- * input for one use. */
+/* A value whose gradient is sent back or kept: an input of the stage, or a view
+ * of the input that stands for one of its uses. */
 struct port {
     struct pst_value *value;
     bool is_model_input;
-    unsigned index; /* index of the edge, or of the model input */
-    size_t node; /* node that uses the value; determines the order of parts */
+    unsigned index; /* index of the edge or model input */
+    size_t node; /* index of the node with this use; gives the order of parts */
     unsigned slot;
 };
 
@@ -74,7 +74,7 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
     return PST_OK;
 }
 
-/* Adds seeds for the gradient parts of one output, those of the last consumer
+/* Adds a seed for each gradient part of one output, those of the last consumer
  * first. Edges are sorted by (from_stage, from_output, to_stage). */
 static enum pst_status add_edge_seeds(struct jointer *j, unsigned output)
 {
@@ -147,8 +147,8 @@ struct use_ctx {
     enum pst_status status;
 };
 
-/* Replaces one use of the input by a view for this use, so that the gradient of
- * the view is the contribution of this use. */
+/* Replaces one use of an input by a view of the input: the gradient of this
+ * view is the contribution of this use. */
 static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *use = ctx;
@@ -200,7 +200,7 @@ static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
     return PST_OK;
 }
 
-/* Compares ports by edge or model input, then by node, last first, then by
+/* Orders ports by edge or model input, then by node (last first), then by
  * argument. */
 static int compare_ports(const void *a, const void *b)
 {
@@ -215,8 +215,8 @@ static int compare_ports(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* Adds the ports of an input. has_later_part: a later stage has a part of its
- * gradient, too. */
+/* Adds the ports of an input: one for the whole input or, if has_later_part (a
+ * later stage has a part of its gradient, too), one per use. */
 static enum pst_status add_port(struct jointer *j, const struct port *port,
                                 bool has_later_part, size_t n_nodes)
 {
@@ -241,7 +241,7 @@ static enum pst_status add_ports_of(struct jointer *j, size_t i, size_t n_nodes)
                               n_nodes)
                    : PST_OK;
     edge = &plan->edges.at[port.index];
-    /* older plans have gradients of constants, too */
+    /* plans of older versions count gradients of constants, too */
     if (!edge->depends && (!plan->counted || edge->grad_parts == 0))
         return PST_OK;
     return add_port(j, &port, has_later_part(plan, edge), n_nodes);
@@ -267,7 +267,8 @@ static enum pst_status add_ports(struct jointer *j)
 
 /* --- differentiation and checks ----------------------------------------- */
 
-/* Keeps a part of the gradient of a model input: an output of the graph. */
+/* Makes a part of the gradient of a model input an output of the graph, which
+ * the stage keeps. */
 static enum pst_status add_input_part(struct jointer *j, unsigned input,
                                       struct pst_value *grad)
 {
@@ -296,7 +297,7 @@ static enum pst_status copy_results(struct jointer *j,
                                       .edge = port->index};
 
         if (i == 0 || port->index != j->ports.at[i - 1].index)
-            part = 0; /* model inputs, the last ports, need no number */
+            part = 0; /* model inputs, the last ports, have no numbers */
         if (grad.value == NULL)
             continue;
         grad.part = part++;
@@ -373,8 +374,8 @@ static enum pst_status count_grads(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Reports a number of gradients that differs from the plan's. A plan bound to
- * other sizes has the numbers of its parent. */
+/* Reports a number of gradients that is not the one in the plan. A plan bound
+ * to other sizes takes the numbers of its parent. */
 static enum pst_status bad_count(const struct jointer *j, const char *what,
                                  unsigned found, unsigned said)
 {
@@ -418,7 +419,7 @@ static enum pst_status check_counts(const struct jointer *j)
     return status;
 }
 
-/* Checks that the joint keeps the parts that the plan lists. */
+/* Checks that the joint keeps the gradient parts that the plan lists. */
 static enum pst_status check_parts(const struct jointer *j)
 {
     const struct pst_plan *plan = j->plan;

@@ -21,15 +21,15 @@ enum pst_status pst_split_note(struct pst_splitter *s, const char *fmt, ...)
     va_end(args);
     for (size_t i = 0; i < s->plan->notes.n; i++)
         if (strcmp(s->plan->notes.at[i], text) == 0)
-            return PST_OK; /* a plan that is cut again already has its notes */
+            return PST_OK; /* noted before, e.g. when the plan was first cut */
     copy = pst_arena_strdup(&s->plan->arena, text);
     if (copy == NULL || !pst_vec_push(TAG, &s->plan->notes, copy))
         return pst_diag_nomem(s->diag, strlen(text));
     return PST_OK;
 }
 
-/* Removes updates of user inputs, since the caller's tensor is not written;
- * later nodes read the new value all the same. */
+/* Removes updates of user inputs: the caller's tensor is not written. Later
+ * nodes in the graph still read the new value. */
 static enum pst_status drop_input_updates(struct pst_splitter *s)
 {
     struct pst_graph *graph = s->graph;

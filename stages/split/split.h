@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_SPLIT_SPLIT_H
 #define PENSTOCK_STAGES_SPLIT_SPLIT_H
 /*
- * The steps of pst_split. They work on a copy of the model's graph, where each
- * node has its stage.
+ * The steps of pst_split. They work on a copy of the model's graph, whose nodes
+ * get stages.
  */
 #include "stages/split/plan.h"
 
@@ -44,9 +44,8 @@ enum pst_status pst_split_loss(struct pst_splitter *s) PST_MUST_CHECK;
 /* joint.c: fills grad_parts of all edges, last stage first, and uses of all
  * parameters. The joints are cached in the plan. */
 enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
-/* Fills grad_parts and uses like pst_split_gradients, for a plan whose stages
- * are known; *ret: number of gradients of parameters, summed over the stages.
- */
+/* As pst_split_gradients, for a plan whose stages exist: sets grad_parts and
+ * uses. *ret: number of gradients of parameters, summed over the stages. */
 enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -55,12 +54,12 @@ enum pst_status pst_plan_mark_depends(struct pst_plan *plan,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
 /* unread.c: adds notes on parameters, inputs and constants that training does
- * not use, once readers and gradients are counted. */
+ * not use. Readers and gradients must have been counted. */
 enum pst_status pst_split_unread(struct pst_splitter *s) PST_MUST_CHECK;
 
 /* state.c: closes the weights files that were read. */
 void pst_plan_close_files(struct pst_plan *plan);
-/* Builds the index of parameter names, once all parameters and stages exist. */
+/* Builds the index of parameter names. All parameters and stages must exist. */
 enum pst_status pst_plan_index(struct pst_plan *plan,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Allocates an empty plan, for split and load. */

@@ -73,7 +73,7 @@ static enum pst_status add_param(struct pst_splitter *s,
         return status;
     pst_meta_set_contiguous(&param.meta);
     param.is_complex = weight != NULL && weight->is_complex;
-    /* With --params bf16 the plan has another dtype, and rounds once. */
+    /* With --params bf16 the plan itself has that dtype: no rounding. */
     if (param.meta.dtype != PST_F32) {
         param.rounded = false;
     } else if (weight != NULL && weight->read != NULL) {
@@ -99,7 +99,7 @@ static void add_reader(struct pst_plan *plan, const char *fqn, unsigned stage,
     param->n_stages++;
 }
 
-/* Lists the stages that read each parameter; list false: only counts them. */
+/* Lists the stages that read each parameter; if !list, only counts them. */
 static enum pst_status list_readers(struct pst_splitter *s, bool list)
 {
     struct pst_plan *plan = s->plan;

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-/* True for keys of the state_dict: all parameters and persistent buffers. */
 bool pst_plan_casts_bf16(const struct pst_plan *plan)
 {
     return plan->autocast != NULL && strcmp(plan->autocast, "bf16") == 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adds notes on state and inputs that training does not use, which is probably
- * a mistake: parameters and inputs that no operator reads, and parameters that
- * the export turned into constants.
+ * Adds notes on parameters and inputs that no operator reads, and on parameters
+ * that the export turned into constants: training does not use them, which is
+ * probably a mistake.
  */
 #include "stages/files/zip.h"
 #include "stages/graph/schema.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define TAG    PST_TAG_PLAN
-#define LISTED 8 /* number of names in a note */
+#define LISTED 8 /* maximum number of names in a note */
 #define PIECE  (64u << 10)
 
 /* Names for a note: "a", "b" and 3 more. */
@@ -61,7 +61,7 @@ static enum pst_status note_params(struct pst_splitter *s)
 {
     const struct pst_plan *plan = s->plan;
     struct names unread = {0}, unreached = {0};
-    /* if no parameter is reached, loss.c has reported that */
+    /* some parameter is reached; otherwise loss.c has reported it */
     bool reached = false;
     enum pst_status status;
 
@@ -91,8 +91,8 @@ static enum pst_status note_params(struct pst_splitter *s)
 
 /* --- inputs -------------------------------------------------------------- */
 
-/* Returns the name of an input that is read and has the meta of input i; NULL
- * if there is none. */
+/* Returns the name of another input that is read and has the meta of input i;
+ * NULL if there is none. */
 static const char *find_like_input(const struct pst_plan *plan, size_t i)
 {
     for (size_t k = 0; k < plan->inputs.n; k++)
@@ -159,8 +159,8 @@ static void add_key(const struct pst_weight *w, struct pst_str *ret)
                  (unsigned)w->entry->crc);
 }
 
-/* Sets *ret to true if the bytes of a and b are equal and not one repeated
- * element: many tensors start as all zeros or all ones. */
+/* Sets *ret to true if a and b have equal bytes that are not one element
+ * repeated: many tensors start as all zeros or all ones. */
 static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
                                bool *ret, struct pst_diag *diag)
 {
@@ -243,8 +243,8 @@ static enum pst_status find_same_param(const struct pst_splitter *s,
     return status;
 }
 
-/* True if an operator uses the constant as its weight (other than class
- * weights). */
+/* True if an operator reads the constant as its weight; class weights of a loss
+ * do not count. */
 static bool is_weight(const struct pst_plan *plan, const char *fqn)
 {
     for (size_t k = 0; k < plan->stages.n; k++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finds the integers that an input may have, if the operators that read it
+ * Finds the integers that an input may contain, if the operators that read it
  * determine them: indices of rows of a table (embedding), or classes of a loss.
  */
 #include "stages/graph/schema.h"
@@ -17,7 +17,7 @@ static bool is_value(const struct pst_arg *arg, const struct pst_value *value)
     return arg != NULL && arg->kind == PST_ARG_VALUE && arg->value == value;
 }
 
-/* True if the result has all elements of the first operand, unchanged. */
+/* True if the result contains every element of the first operand, unchanged. */
 static bool keeps_elements(const struct pst_node *node)
 {
     const struct pst_value *in = node->args[0].value, *out = node->outs[0];
@@ -31,8 +31,8 @@ static bool keeps_elements(const struct pst_node *node)
            pst_meta_numel(&out->meta) >= pst_meta_numel(&in->meta);
 }
 
-/* Adds the bound of one operator: *ret becomes the integers that all operators
- * accept. */
+/* Intersects *ret, the integers that all operators so far accept, with the
+ * range that one more operator accepts. */
 static void add_bound(struct pst_data_bound *ret, int64_t below,
                       const struct pst_arg *ignored,
                       const struct pst_node *node)
@@ -74,8 +74,8 @@ static void add_node_bounds(const struct pst_node *node,
     }
 }
 
-/* Finds bounds in a stage. marks: by id, values that have all elements of the
- * input. */
+/* Finds the bounds that operators of a stage set. marks: by id, true for values
+ * that contain all elements of the input. */
 static void add_stage_bounds(const struct pst_graph *graph, bool *marks,
                              struct pst_data_bound *ret)
 {

@@ -38,8 +38,8 @@ static enum pst_status mark_inputs(struct pst_plan *plan, const char *name,
                               name);
 }
 
-/* Compares parts by input, then by stage, last first, then by their order in
- * the stage. */
+/* Orders parts by input, then by stage (last first), then by their order in the
+ * stage. */
 static int compare_parts(const void *a, const void *b)
 {
     const struct pst_input_part *x = a, *y = b;
@@ -51,7 +51,7 @@ static int compare_parts(const void *a, const void *b)
     return x->output < y->output ? -1 : x->output > y->output;
 }
 
-/* Lists the parts of a stage; those of later stages are known. */
+/* Appends the parts of a stage; later stages must have been listed. */
 static enum pst_status list_parts(struct pst_plan *plan, unsigned stage,
                                   struct pst_diag *diag)
 {

@@ -90,7 +90,6 @@ static bool is_contiguous(const struct pst_op *op)
     return is_listed(op, rows, PST_COUNT(rows));
 }
 
-/* True for elementwise operators, of any folder. */
 static bool is_elementwise(const struct pst_op *op)
 {
     return strcmp(pst_op_family(op), "pointwise") == 0 ||
@@ -172,7 +171,8 @@ static struct operands collect_operands(const struct pst_op *op,
     return ret;
 }
 
-/* Dimensions by stride, the smallest first. */
+/* The dimensions in the order of their strides, the smallest first; rank 4,
+ * then rank 5. */
 static const unsigned channels_last[][5] = {{1, 3, 2, 0}, {1, 4, 3, 2, 0}};
 
 static const unsigned *channels_order(const struct pst_meta *m)
@@ -258,8 +258,9 @@ static int64_t stride_of(const struct pst_meta *operand,
     return operand->stride[d] * (int64_t)pst_dtype_size(operand->dtype);
 }
 
-/* Returns > 0 if dimension a gets a larger stride than b, < 0 if a smaller one,
- * as in the first operand that decides; 0: none decides. */
+/* Returns > 0 if dimension a gets a larger stride than b, < 0 if a smaller one:
+ * the first operand whose strides of a and b differ decides. Returns 0 if none
+ * decides. */
 static int compare(const struct operands *o, const struct pst_meta *result,
                    unsigned a, unsigned b)
 {
@@ -277,8 +278,8 @@ static int compare(const struct operands *o, const struct pst_meta *result,
     return 0;
 }
 
-/* Sorts by insertion, as TensorIterator does: if operands disagree, the
- * comparison is no total order, so the result depends on the algorithm. */
+/* Sorts by insertion, as TensorIterator does. The algorithm matters: if
+ * operands disagree, compare() is no total order. */
 static void sort_dims(const struct operands *o, const struct pst_meta *result,
                       unsigned sorted[PST_MAX_RANK])
 {
@@ -301,7 +302,8 @@ static void sort_dims(const struct operands *o, const struct pst_meta *result,
         }
 }
 
-/* Takes the strides that all operands share, or else sorts the dimensions. */
+/* Uses the strides that all operands share; if they differ, orders the
+ * dimensions by the operands' strides. */
 static void set_operand_strides(const struct operands *o,
                                 const struct pst_meta *result, int64_t *strides)
 {

@@ -27,9 +27,8 @@ enum pst_eager_format {
 };
 
 /* True if operators on images treat the tensor, of four or five dimensions, as
- * channels last. False if its strides may also be those of a contiguous tensor,
- * as far as PyTorch distinguishes the two: strides of dimensions of size 1
- * count. */
+ * channels last. Strides of dimensions of size 1 count, as in PyTorch: false if
+ * all strides may also be those of a contiguous tensor. */
 bool pst_eager_suggests_channels_last(const struct pst_meta *m);
 /* True if the tensor is dense in channels-last order. Dimensions of size 1 do
  * not count. */

@@ -23,15 +23,16 @@ enum pst_status pst_functionalise_new(struct pst_build *build,
                                       struct pst_functionalise **ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 void pst_functionalise_free(struct pst_functionalise *f);
-/* Declares that the caller sees the memory that is written: a write that cannot
- * reach the memory of a detached name is then an error. */
+/* Declares that the caller sees the memory that the program writes. A write to
+ * a detached name is then an error if it cannot also reach the memory that the
+ * name shares. */
 void pst_functionalise_share(struct pst_functionalise *f);
 
 /* Returns the current value of v; NULL after an error in the builder. */
 struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
                                          struct pst_value *v);
-/* Returns v, or the value with the geometry that t_() and similar gave it; NULL
- * after an error. */
+/* Returns v; if t_() or a similar operator changed its geometry, the value that
+ * replaces v. NULL after an error. */
 struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v);
 /* True if a gradient flows through the current value of v. */
@@ -54,14 +55,15 @@ struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
 /* True if a view between v and its storage stops gradients. */
 bool pst_functionalise_is_detached(const struct pst_functionalise *f,
                                    struct pst_value *v);
-/* Makes `copy`, a view of all of a storage of its own, stand for an input or
- * for state: writes to it are written to `original` at the end. */
+/* Declares that `copy` replaces `original`, an input or state. `copy` is a view
+ * of all of its own storage. finish() writes the final content of `copy` to
+ * `original`. */
 enum pst_status pst_functionalise_mirror(
     struct pst_functionalise *f, struct pst_value *copy,
     struct pst_value *original) PST_MUST_CHECK;
-/* Sets the expressions of the strides and of the offset of v's window; those
- * that are known already are kept (window.h derives most). Both are lists as in
- * pst_arg; that of the offset has one element. */
+/* Sets the expressions of the strides and of the offset of v's window, in lists
+ * as in pst_arg; the offset's list has one element. Expressions that window.h
+ * has derived are kept. */
 enum pst_status pst_functionalise_explain(
     struct pst_functionalise *f, const struct pst_value *v,
     const char *const *strides, const char *const *offset) PST_MUST_CHECK;
@@ -69,7 +71,7 @@ enum pst_status pst_functionalise_explain(
 enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
                                          struct pst_value *v,
                                          int64_t bytes) PST_MUST_CHECK;
-/* Returns the original that v stands for; v itself if it is not such a copy. */
+/* Returns the original (see mirror) if v is such a copy, else v. */
 struct pst_value *pst_functionalise_original(const struct pst_functionalise *f,
                                              struct pst_value *v);
 /* True if anything but state was written. */
@@ -90,10 +92,11 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
                                             const struct pst_arg *args,
                                             unsigned n_args);
 /*
- * Records that the content of `version`, a value with a storage of its own, is
- * overwritten without a gradient after a differentiated node has read it; false
- * after an error. check() reports that error and message if a gradient of one
- * of the roots needs the content; the roots are values of the finished graph.
+ * note_silent() records a write without gradient to `version`, a value with its
+ * own storage, whose content a differentiated node has read; it returns false
+ * after an error. check_silent() fails with `error` and the message `why` if
+ * the gradient of a root needs that content. Roots are values of the finished
+ * graph.
  */
 bool pst_functionalise_note_silent(struct pst_functionalise *f,
                                    const struct pst_value *version,

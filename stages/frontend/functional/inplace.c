@@ -11,8 +11,8 @@
 
 #include <stdio.h>
 
-/* True if the operator writes elements at indices from a tensor: an operand's
- * content may be overwritten before it is read. */
+/* True if the operator writes elements at indices that a tensor holds: an
+ * operand that shares the storage may be overwritten before it is read. */
 static bool writes_at_places(const struct pst_op *op)
 {
     static const struct pst_op *const ops[] = {
@@ -37,7 +37,7 @@ static bool writes_at_places(const struct pst_op *op)
     return false;
 }
 
-/* True if the operator fills its target with the operand, one number that is
+/* True if the operator fills its target with one number, the operand, which is
  * read before anything is written. */
 static bool fills_target(const struct pst_op *op,
                          const struct pst_value *operand)

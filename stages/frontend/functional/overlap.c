@@ -35,7 +35,7 @@ static struct strided_dims moves_of(const struct pst_meta *meta)
     return ret;
 }
 
-/* Returns the elements from the first to the last one, gaps included. */
+/* Returns the number of elements from first to last, gaps included. */
 static int64_t span_of(const struct pst_meta *meta)
 {
     return (int64_t)(pst_meta_span(meta) / pst_dtype_size(meta->dtype));
@@ -110,7 +110,7 @@ static void bitmap_set(struct bitmap *map, int64_t offset)
         map->words[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-/* Also sets each bit whose number is `by` higher than that of a set one. */
+/* Sets bit i + by for every set bit i. */
 static void bitmap_repeat(struct bitmap *map, int64_t by)
 {
     const size_t words = (size_t)(by / 64);
@@ -284,7 +284,8 @@ static enum pst_status make_bitmaps(const struct pst_window *a,
     return PST_OK;
 }
 
-/* True if a bit is set in both or, with `lacks`, if one is set in b alone. */
+/* True if a bit is set in both maps; if `lacks`, true if a bit is set in b but
+ * not in a. */
 static bool bitmaps_overlap(const struct bitmap *a, const struct bitmap *b,
                             bool lacks)
 {

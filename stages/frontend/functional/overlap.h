@@ -21,7 +21,7 @@ enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
 enum pst_status pst_windows_overlap(const struct pst_window *a,
                                     const struct pst_window *b, bool *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns about how many elements pst_windows_overlap looks at. */
+/* Estimates the number of elements that pst_windows_overlap visits. */
 int64_t pst_windows_work(const struct pst_window *a,
                          const struct pst_window *b);
 /* Sets *ret to whether every element of b is one of a. False if that is too

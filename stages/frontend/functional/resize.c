@@ -21,8 +21,8 @@ enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
                         "the storage of %%%s: %s (%s)", v->name, why, error);
 }
 
-/* True if the storage was made, written or read before its first resize, so
- * that it had bytes. */
+/* True if the storage was made, written or read before its first resize: it had
+ * bytes then. */
 static bool was_used(const struct pst_functionalise *f,
                      const struct pst_storage *s)
 {

@@ -37,8 +37,8 @@ struct search {
     const struct pst_silent *found;
 };
 
-/* Looks for old versions among operands; values of the copy have the ids of the
- * original. */
+/* Looks for overwritten versions among the operands of a gradient node. The
+ * gradient is built in a copy of the graph, whose values have the same ids. */
 static void find_old_version(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct pst_value *storage = pst_value_storage(*slot);

@@ -193,7 +193,7 @@ struct pst_arg pst_versions_sizes(const struct pst_value *v)
     return ret;
 }
 
-/* Returns our extent, or the file's expression if ours is unknown. */
+/* Returns `ours`; if that is unknown, the file's expression. */
 static struct pst_extent choose_extent(struct pst_extent ours,
                                        const struct pst_value_fact *fact,
                                        const char *const *file, unsigned k)
@@ -330,7 +330,7 @@ struct pst_value *pst_functionalise_before(struct pst_functionalise *f,
 
             if (f->facts[out->id].storage == storage && out->base == NULL) {
                 version = out;
-                ret = NULL; /* ret is a view of the previous version */
+                ret = NULL; /* ret was a view of the old version */
             }
             if (pst_value_storage(out) == version && is_window_like(out, v))
                 ret = out;

@@ -17,31 +17,30 @@
 
 struct pst_storage {
     struct pst_value *owner, *version;
-    bool changed; /* written; after a resize: written since it was
-                     filled */
+    bool changed; /* written, except to fill a resized storage */
     bool resized; /* the program has resized it (resize.c) */
     /* if resized, in bytes: the full size, the size before the program, and the
      * size now */
     int64_t bytes_full, bytes_before, bytes_now;
-    bool hole;         /* it has grown and was not filled */
+    bool hole;         /* grown by a resize and not filled yet */
     const char *since; /* source line of the last resize */
-    /* A detached name of it was written and is a separate value now, so other
-     * names have no valid content. */
+    /* A detached name was written and became a separate value, so the other
+     * names of the storage have no valid content. */
     bool has_split;
 };
 
 /* State of a value, by id. */
 struct pst_value_fact {
     struct pst_storage *storage; /* for owners and versions; else NULL */
-    struct pst_value *now;       /* the name as a view of a newer version */
-    struct pst_value *renamed;   /* its replacement by t_() and similar */
-    bool carries;                /* gradients flow through it to a parameter */
-    /* if the owner's storage stands for an input or for state: that value, and
-     * the copy */
+    struct pst_value *now;       /* view of the newest version */
+    struct pst_value *renamed;   /* replaces it after t_() and similar */
+    bool carries;                /* a gradient flows to a parameter */
+    /* for the owner of a copy that replaces an input or state (mirror): that
+     * input or state, and the copy */
     struct pst_value *original, *copy;
     const char *const *strides, *const *offset; /* expressions from the file, as
                                                    in pst_arg */
-    /* strides and offset were set; a NULL entry stands for a plain number */
+    /* strides and offset have been set; their NULL entries are plain numbers */
     bool explained;
 };
 
@@ -82,7 +81,7 @@ bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
 /* Returns the nearest view that stops gradients, on the way from v (inclusive)
  * to its storage; NULL if there is none. */
 struct pst_value *pst_versions_find_detach(struct pst_value *v);
-/* True if a view on that way stops gradients. */
+/* True if pst_versions_find_detach would find a view. */
 bool pst_versions_detached(const struct pst_value *v);
 /* True if v is a view of the name, directly or not. */
 bool pst_versions_is_view_of(const struct pst_value *v,
@@ -118,8 +117,8 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
                                         struct pst_value *v,
                                         enum pst_dtype dtype, bool no_grad);
 
-/* Returns the record of v's storage, made on demand; NULL after an error
- * (writes.c). */
+/* Returns the record of v's storage, which the first call makes; NULL after an
+ * error (writes.c). */
 struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
                                          struct pst_value *v);
 
@@ -152,17 +151,17 @@ bool pst_versions_is_kept(struct pst_functionalise *f,
                           const struct pst_storage *s);
 enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                                     const struct pst_value *v, const char *why);
-/* Returns the content that a write through v replaces, as the gradient of the
- * write sees it; NULL after an error (versions.c). */
+/* Returns the content that a write through v replaces; the gradient of the
+ * write flows to this value. NULL after an error (versions.c). */
 struct pst_value *pst_versions_written(struct pst_functionalise *f,
                                        const struct pst_write_target *t);
-/* Makes all checks, before anything is emitted. one_number: the write
- * stores one number, so elements that share memory get the same value. */
+/* Checks the write before anything is emitted. one_number: the write stores one
+ * number, so elements may share memory. */
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
                           bool one_number, struct pst_write_target *ret);
-/* Sets the content of the window to `new`. fresh: NULL, or a value to whose
- * storage no name of the program refers; if it is `new`, it may become the new
- * version itself. */
+/* Sets the content of the window to `new`. fresh: NULL, or a value whose
+ * storage no name of the program shares. If `new` is `fresh`, it may itself
+ * become the new version. */
 struct pst_value *pst_versions_commit(struct pst_functionalise *f,
                                       const struct pst_write_target *t,
                                       struct pst_value *new,

@@ -11,7 +11,7 @@
 typedef struct pst_window_sizes window;
 
 /* Arguments of a rule: a view `to`, its base `from`, and the strides and offset
- * of the base (in). */
+ * of the base. */
 struct look {
     struct pst_build *b;
     const struct pst_value *from, *to;
@@ -232,7 +232,8 @@ static void set_unknown(const struct pst_value *v, window *ret)
     ret->offset = (struct pst_extent){v->offset, pst_expr_unknown};
 }
 
-/* Marks derived numbers as unknown if they differ from the view's own. */
+/* Marks those derived strides and the offset as unknown whose values differ
+ * from the view's own. */
 static void mark_unknown(const struct pst_value *v, window *ret)
 {
     for (unsigned d = 0; d < v->meta.rank; d++) {

@@ -96,8 +96,8 @@ bool pst_versions_is_kept(struct pst_functionalise *f,
     return false;
 }
 
-/* Makes the record on demand. An owner that is not contiguous is from then on
- * read in the order of its storage. */
+/* The first call makes the record. If the owner is not contiguous, its first
+ * version has the elements in the order of the storage. */
 struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
                                          struct pst_value *v)
 {
@@ -183,8 +183,9 @@ static struct pst_value *convert_like(struct pst_functionalise *f,
     return new;
 }
 
-/* If the version has elements of another size, converts the update to such
- * elements: those that contain the window, which become *window. */
+/* If the version's elements have another size, converts `new` and *window to
+ * them. *window becomes the smallest range of such elements that contains the
+ * window. */
 static struct pst_value *in_elements_of(struct pst_functionalise *f,
                                         const struct pst_value **window,
                                         struct pst_value *new,
@@ -209,8 +210,8 @@ static struct pst_value *in_elements_of(struct pst_functionalise *f,
     return pst_versions_bit_cast(f, v, new, old->meta.dtype, no_grad);
 }
 
-/* Makes the new version. `fresh` has a storage that no name of the program
- * refers to, so it may become the version itself. */
+/* Makes the new version. `fresh` may itself become the version, because no name
+ * of the program shares its storage. */
 static struct pst_value *new_version(struct pst_functionalise *f,
                                      const struct pst_write_target *t,
                                      struct pst_value *new,
@@ -237,7 +238,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
                  pst_versions_strides(f, v), pst_versions_offset(f, v)));
 }
 
-/* Sets version_of if the owner is an input or state of the program. */
+/* Sets version->version_of if the owner is an input or state of the program. */
 static void name_version(const struct pst_functionalise *f,
                          struct pst_value *owner, struct pst_value *version)
 {
@@ -258,8 +259,8 @@ static bool has_views(const struct pst_functionalise *f,
     return false;
 }
 
-/* Moves a detached name that is all of its storage, and the views of the name,
- * to a new storage. Views of another dtype cannot be read any more. */
+/* Moves a detached name that covers all of its storage to a new storage,
+ * together with its views. Views of another dtype cannot be read any more. */
 static bool move_to_storage(struct pst_functionalise *f,
                             struct pst_storage *storage, struct pst_value *cut)
 {

@@ -18,7 +18,7 @@ struct source {
     bool promotes; /* pst_import_pairs turns numbers into pairs */
 };
 
-/* Rounds a parameter to the file's dtype if it is kept in a larger one. */
+/* Rounds a parameter that is kept in a larger dtype to the file's dtype. */
 static struct pst_value *round_param(const struct source *s,
                                      struct pst_value *v)
 {
@@ -101,7 +101,7 @@ static enum pst_status read_number(const struct source *s,
                         "%s: an expression among the arguments", s->where);
 }
 
-/* Reads integers, or a mix of names and integers. */
+/* Reads a list of integers and names of integers. */
 static enum pst_status read_ints(const struct source *s,
                                  const struct pst_doc_arg *list,
                                  struct pst_arg *ret)
@@ -246,7 +246,8 @@ enum pst_status pst_import_value(struct pst_import *import,
 }
 
 /* Turns numbers into tensors where the operator takes tensors. As in PyTorch,
- * wrapped numbers do not raise a dtype within its category. */
+ * such a number does not raise the dtype within its category (integers,
+ * floats). */
 static enum pst_status wrap_numbers(struct pst_import *import,
                                     const struct pst_schema *schema,
                                     struct pst_arg *args)
@@ -282,7 +283,7 @@ int pst_import_find_arg(const struct pst_schema *schema, const char *name)
     return i;
 }
 
-/* True for a number that is read from data. */
+/* True if the argument is a number that the program reads from a tensor. */
 static bool is_read(const struct source *s, const struct pst_doc_arg *arg)
 {
     const char *name = pst_doc_number_name(arg);

@@ -53,7 +53,7 @@ enum pst_status pst_import_set_place(struct pst_import *import,
                                        .index = path[0] ? f->call : 0,
                                        .type = f->type};
 
-        /* The call has its identity already. */
+        /* An existing call that has an identity stays as it is. */
         call = pst_graph_find_call(graph, like.path, like.index);
         if (call != NULL && call->identity[0] != '\0')
             continue;
@@ -77,7 +77,7 @@ static bool is_inside(const struct pst_module_call *call,
     return call == outer;
 }
 
-/* Adds a note on the first module that calls one that is not below it. */
+/* Adds a note on the first module that calls a module outside itself. */
 static enum pst_status note_cut(struct pst_import *import)
 {
     struct pst_model *model = import->model;
@@ -186,8 +186,8 @@ static enum pst_status read_leaves(struct pst_import *import,
     return PST_OK;
 }
 
-/* Returns the parent of a call without nodes: call 0 of the innermost module
- * that contains its module and has that call. */
+/* Returns the parent of a call without nodes: call 0 of the innermost enclosing
+ * module that has a call 0, else the root. */
 static const struct pst_module_call *parent_of(const struct pst_graph *graph,
                                                const char *path)
 {
@@ -210,8 +210,8 @@ static const struct pst_module_call *parent_of(const struct pst_graph *graph,
     return ret;
 }
 
-/* Replaces leaves, which the program may have written, by the values that their
- * tensors had before node number `node`. False if one is unknown. */
+/* Replaces the values of leaves by those that their tensors had before node
+ * number `node`, as the program may write them. False if one is unknown. */
 static bool replace_leaves(struct pst_import *import,
                            struct pst_call_leaf *leaves, unsigned n,
                            size_t node)
@@ -229,8 +229,9 @@ static bool replace_leaves(struct pst_import *import,
     return true;
 }
 
-/* Does the same for a call's signature: inputs before the call's first node,
- * results after its last. A call without nodes gets the final values. */
+/* Calls replace_leaves() for a call's signature: inputs as before the call's
+ * first node, results as after its last. A call without nodes gets the final
+ * values. */
 static bool replace_signature_leaves(struct pst_import *import,
                                      const struct pst_module_call *call,
                                      struct pst_call_signature *signature)
@@ -267,8 +268,8 @@ static enum pst_status add_signature(struct pst_import *import,
     struct pst_paths paths;
     enum pst_status status;
 
-    /* The module was called by another of its names, in a sub-graph where the
-     * exporter lost it, or never. */
+    /* Without leaves, the module was called by another of its names, in a
+     * sub-graph where the exporter lost the call, or never. */
     if (from->n_inputs == 0 && from->n_outputs == 0)
         return PST_OK;
     status =

@@ -110,8 +110,8 @@ static bool is_number(const struct pst_doc_node *node, const char *name)
 }
 
 /* Replaces a Tensor overload by the Scalar one: "aten.add.Tensor" ->
- * "aten.add.Scalar", "aten.div.Tensor_mode" -> "aten.div.Scalar_mode"; false if
- * it is none. */
+ * "aten.add.Scalar", "aten.div.Tensor_mode" -> "aten.div.Scalar_mode". False if
+ * the name has no Tensor overload. */
 static bool scalar_name(const char *name, char *out, size_t size)
 {
     const char *overload = strrchr(name, '.');
@@ -123,8 +123,8 @@ static bool scalar_name(const char *name, char *out, size_t size)
                               overload + 7) < size;
 }
 
-/* Finds the row of `name`, or of the operator whose in-place or `out` variant
- * it is. */
+/* Finds the row of `name`; for an in-place or `out` variant, the row of the
+ * functional operator. */
 static bool find_row(const char *name, struct pst_target *ret)
 {
     ret->op = pst_op_find(name);
@@ -159,7 +159,7 @@ static struct pst_target refuse_unsupported(const char *name)
     return refuse_target(name, 0, "unknown operators");
 }
 
-/* Sub-graphs that are selected, or run several times. */
+/* Operators that select one sub-graph, or run one several times. */
 static const struct {
     const char *name;
     enum pst_target_kind kind;
@@ -208,7 +208,7 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
     return refuse_unsupported(name);
 }
 
-/* True for operators that ignore imaginary parts if their result is real. */
+/* True for operators that ignore imaginary parts when their result is real. */
 static bool drops_imaginary_parts(const char *name)
 {
     static const char *const names[] = {
@@ -224,7 +224,8 @@ static bool drops_imaginary_parts(const char *name)
     return false;
 }
 
-/* Finds the row for pairs, also for an in-place or `out` variant. */
+/* Finds the row of stages/ops/complex/ for pairs, also for an in-place or `out`
+ * variant. */
 static bool find_complex_row(const char *name, struct pst_target *ret)
 {
     const struct pst_op *functional = NULL;
@@ -288,7 +289,7 @@ static struct pst_target complex_target(const struct pst_doc_node *node,
                         : refuse_unsupported(name);
 }
 
-/* Classifies a node on numbers; false if it is not one. */
+/* Classifies a node on numbers; false if the node is none. */
 static bool number_target(const char *name, struct pst_target *ret)
 {
     for (size_t i = 0; i < PST_COUNT(number_asserts); i++)
@@ -319,7 +320,8 @@ static bool is_vector(const struct pst_doc_node *node,
     return t != NULL && t->rank == 1;
 }
 
-/* Classifies operators with rows, their variants, and all others. */
+/* Classifies all other nodes: operators with rows, their variants, and unknown
+ * operators. */
 static struct pst_target row_target(const struct pst_doc_node *node,
                                     const struct pst_doc_graph *graph,
                                     const char *name)

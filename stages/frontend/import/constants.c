@@ -17,7 +17,7 @@ struct search {
     const struct pst_document *doc;
     struct pst_map nodes;  /* name of a tensor -> struct pst_doc_node */
     struct pst_map inputs; /* name of a constant -> its struct pst_doc_spec */
-    unsigned n_nodes;      /* number of nodes visited for one number */
+    unsigned n_nodes;      /* number of nodes visited for the current number */
 };
 
 static bool is_constant_node(struct search *s, const struct pst_doc_node *node);
@@ -136,7 +136,7 @@ enum pst_status pst_import_mark_constants(struct pst_import *import)
     return status;
 }
 
-/* Checks the limits that the file has for the number itself. */
+/* Checks the symbol's value against the range that the file states for it. */
 static enum pst_status check_limits(const struct pst_import *import,
                                     const struct pst_symbol *symbol)
 {

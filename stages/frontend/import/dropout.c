@@ -113,8 +113,8 @@ static bool is_zero(const struct pst_arg *arg)
            number_of(&full->args[1]) == 0.0;
 }
 
-/* Returns the operand that evaluation passes through; *ret_origin: the node
- * that drew the numbers. */
+/* Returns the operand that is the dropout's result in evaluation. *ret_origin:
+ * the node that drew the random numbers. */
 static struct pst_value *find_input(const struct pst_import *import,
                                     const struct pst_node *node,
                                     const struct pst_node **ret_origin)
@@ -163,8 +163,7 @@ enum pst_status pst_import_dropout(struct pst_import *import,
     build->names = names;
     build->n_names = 1;
     build->origin = pst_node_origin(drawn);
-    build->node_id = node->id; /* keeps later ids, and so their random
-                                  numbers */
+    build->node_id = node->id; /* keeps later ids (random keys) */
     *value = pst_emit(build, &pst_op_by_mode,
                       PST_ARGS(pst_v(node->outs[0]), pst_v(x), pst_b(true)));
     build->node_id = UINT32_MAX;

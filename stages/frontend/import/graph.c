@@ -68,8 +68,8 @@ static enum pst_status add_input(struct pst_import *import,
                           diag);
 }
 
-/* Returns the paths of the leaves of the model's arguments; none if the file
- * has none, or not n. */
+/* Returns the paths of the leaves of the model's arguments; no paths if the
+ * file does not have exactly n. */
 static enum pst_status name_arguments(struct pst_import *import, size_t n,
                                       struct pst_paths *ret)
 {
@@ -93,8 +93,8 @@ static bool is_leaf(const struct pst_doc_spec *spec)
            spec->kind == PST_DOC_SPEC_CONSTANT_INPUT;
 }
 
-/* Adds the input that was added last, or the spec's literal, to the model's
- * arguments. */
+/* Appends to the model's arguments the newest input or, for a literal, the
+ * spec's value. */
 static enum pst_status add_argument(struct pst_import *import,
                                     const struct pst_doc_spec *spec,
                                     const char *path, size_t leaf)
@@ -197,8 +197,8 @@ static enum pst_status add_update(struct pst_import *import,
     out.target = pst_map_get(buffer ? &import->state : &scope->values, name);
     if (out.target != NULL)
         out.target = pst_functionalise_original(import->functional, out.target);
-    /* Updates the base of a window, so that other names of its bytes see the
-     * new content. */
+    /* A window updates its base, so that other names of these bytes see the new
+     * content. */
     if (out.target != NULL && buffer && is_window(import, out.target)) {
         window = out.target;
         out.target = pst_value_storage(window);
@@ -298,8 +298,8 @@ static enum pst_status read_outputs(struct pst_import *import,
     return status;
 }
 
-/* Rejects updates of a window whose elements share memory: they would have to
- * be written through to the base. */
+/* Rejects updates of a tensor that shares memory with another one, or whose
+ * elements do, but is a separate copy here. */
 static enum pst_status check_updates(const struct pst_import *import)
 {
     const struct pst_graph *graph = import->build.graph;
@@ -456,8 +456,8 @@ enum pst_status pst_import_body(struct pst_import *import)
     return status == PST_OK ? pst_import_assign_calls(import) : status;
 }
 
-/* Checks that gradients of the outputs, any of which may be the loss, can
- * follow all writes. */
+/* Checks that no write without gradient destroyed content that a gradient of an
+ * output needs; any output may be the loss. */
 static enum pst_status check_silent(struct pst_import *import)
 {
     const struct pst_graph *graph = import->build.graph;

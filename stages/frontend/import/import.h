@@ -16,32 +16,32 @@
 
 /* State of a storage, by id of the value that owns it. */
 struct pst_storage_note {
-    /* Key of the first name on it whose strides differ from PyTorch's; NULL:
-     * none. */
+    /* Key of the storage's first name whose strides differ from PyTorch's;
+     * NULL: there is none. */
     const char *origin;
     bool doubtful; /* a view of it may be a copy in PyTorch, or the reverse */
     bool written;
-    /* inputs: number of elements before the input in PyTorch's storage */
+    /* for an input: number of elements before it in PyTorch's storage */
     int64_t shift;
 };
 
 /* PyTorch's strides of a value. */
 struct pst_import_strides {
     bool known;
-    bool corrected; /* differ from the file's: eager.h corrected them */
+    bool corrected; /* eager.h replaced the file's strides, which differed */
     unsigned rank;
     int64_t stride[PST_MAX_RANK];
 };
 
-/* Names whose results get PyTorch's storage order (layout/layout.c); kept when
- * the import starts again. */
+/* Names whose results get PyTorch's storage order (layout/layout.c). They are
+ * kept when the import starts again. */
 struct pst_layouts {
     struct pst_map wanted; /* keys of names ("GRAPH NAME") */
-    bool again;            /* one was added: start the import again */
+    bool again;            /* an entry was added: start the import again */
 };
 
-/* The names of one graph of the document. A name keeps its value through all
- * writes: readers call pst_functionalise_read. */
+/* The names of one graph of the document. Writes do not change a name's value
+ * here: readers call pst_functionalise_read. */
 struct pst_scope {
     struct pst_map values;  /* name -> struct pst_value */
     struct pst_map read;    /* name of a number read from data -> its tensor */
@@ -53,9 +53,8 @@ struct pst_scope {
     const char *region; /* region to recompute; NULL: none */
     enum pst_autocast_lists autocast;
     enum pst_dtype low; /* 16-bit dtype of autocast */
-    bool pure;          /* a branch: must not write values of other scopes */
-    bool inner; /* a branch or the body of a loop: part of the call that runs
-                   it */
+    bool pure;          /* branch: must not write values of other scopes */
+    bool inner;         /* branch or loop body: part of the caller's call */
 };
 
 /* A name of the state that is a view of another value. */
@@ -95,14 +94,13 @@ struct pst_import {
     struct pst_map shared;
     struct pst_layouts layouts;
     struct PST_VEC(struct pst_storage_note) notes;
-    /* By value id; set if PyTorch's strides differ from ours or were corrected
-     * (layout/eager.h). */
+    /* By value id: PyTorch's strides, where they differ from ours or were
+     * corrected (layout/eager.h). */
     struct PST_VEC(struct pst_import_strides) strides;
-    struct pst_import_strides expected; /* strides of the next result */
-    const struct pst_doc_place *place;  /* place of the current node */
+    struct pst_import_strides expected; /* for the next result to get a name */
+    const struct pst_doc_place *place;  /* source of the current node */
     const struct pst_doc_stack *stack;  /* stack that build.call belongs to */
-    const struct pst_doc_place *cut;    /* first place with a stack that is not
-                                           nested */
+    const struct pst_doc_place *cut;    /* first node with a broken stack */
     struct pst_scope outer;             /* scope of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
@@ -149,7 +147,7 @@ enum pst_status pst_import_report_lost(struct pst_import *import)
 enum pst_status pst_import_symbols(struct pst_model *model,
                                    const struct pst_document *doc,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the number with that name in the graph, with its expression. */
+/* Returns the graph's number with that name, and its expression. */
 enum pst_status pst_import_symbol(struct pst_import *import,
                                   const struct pst_scope *scope,
                                   const char *name, const char *where,
@@ -158,7 +156,7 @@ enum pst_status pst_import_symbol(struct pst_import *import,
  * plain number. Errors go to the builder. */
 bool pst_import_is_known(struct pst_import *import,
                          const struct pst_doc_expr *expr);
-/* Does the same for the number with that name. */
+/* As pst_import_is_known, for the number with that name. */
 bool pst_import_knows_number(struct pst_import *import,
                              const struct pst_scope *scope, const char *name);
 /* False if the result of a node is a named number that nothing uses. True for
@@ -180,31 +178,31 @@ bool pst_import_is_idle(const struct pst_import *import,
  * the file. */
 enum pst_status pst_import_mark_constants(struct pst_import *import)
     PST_MUST_CHECK;
-/* Gives the number, if it is such a symbol, the value that is in v. */
+/* If the number is such a symbol, sets its value to the content of v. */
 enum pst_status pst_import_compute_constant(struct pst_import *import,
                                             const struct pst_doc_number *number,
                                             struct pst_value *v) PST_MUST_CHECK;
 
 /* --- asserts.c ---------------------------------------------------------- */
 
-/* Records the source of a number: a read of data, or arithmetic. */
+/* Records the node that a number comes from: a read of data, or arithmetic. */
 enum pst_status pst_import_note_number(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
-/* Records a number that is fixed in the file, and compares it with the tensor:
- * now if the tensor is constant, else in each step. */
+/* Records a number that is fixed in the file and checks that the tensor has
+ * this value: now if the tensor is constant, else in each step. */
 enum pst_status pst_import_fix_number(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
-/* Returns the operator that takes a tensor in place of the node's number that
- * is read from data; NULL if the node has no such number, or if there is no
- * such operator. */
+/* For a node with a number that is read from data: returns the operator that
+ * takes a tensor in its place. NULL if the node has no such number or there is
+ * no such operator. */
 const struct pst_op *pst_import_tensor_row(struct pst_import *import,
                                            const struct pst_doc_graph *graph,
                                            const struct pst_doc_node *node);
-/* Returns the number that the node reads from data as a tensor without
- * dimensions and gradient, of the dtype of the node's result; NULL after a
- * failure, which the builder has. */
+/* Returns a number that the node reads from data, as a 0-dim tensor without
+ * gradient, in the dtype of the node's result; NULL after a failure, which the
+ * builder reports. */
 struct pst_value *pst_import_number(struct pst_import *import,
                                     struct pst_scope *scope,
                                     const struct pst_doc_node *node,
@@ -260,10 +258,12 @@ bool pst_import_complex(const struct pst_doc_node *node,
 bool pst_import_is_complex(const struct pst_doc_graph *graph,
                            const struct pst_doc_arg *arg);
 /* Returns the row for pairs that corresponds to an operator on complex numbers.
- * *ret_mover: how to exclude the dimension of the pair; NULL: not needed. */
+ * *ret_mover: rule that keeps the operator off the last dimension (real and
+ * imaginary part); NULL: not needed. */
 const struct pst_op *pst_import_complex_row(const char *name,
                                             const struct pst_mover **ret_mover);
-/* Converts the bound arguments of a node with complex operands for its row. */
+/* Converts the bound arguments of a node with complex operands to the types
+ * that its row takes. */
 enum pst_status pst_import_pairs(struct pst_import *import,
                                  const struct pst_scope *scope,
                                  const struct pst_doc_node *node,
@@ -272,24 +272,25 @@ enum pst_status pst_import_pairs(struct pst_import *import,
 
 /* --- pairs/conjugate.c --------------------------------------------------- */
 
-/* Imports a node that makes a conjugate or a copy of one; otherwise sets
- * *ret_done to false and does nothing. */
+/* Imports a node that makes a conjugate or a copy of one. For other nodes does
+ * nothing and sets *ret_done to false. */
 enum pst_status pst_import_conjugate(struct pst_import *import,
                                      struct pst_scope *scope,
                                      const struct pst_target *target,
                                      const struct pst_names *names,
                                      const struct pst_arg *args,
                                      bool *ret_done) PST_MUST_CHECK;
-/* Updates the mirrors of a written value; called after each write. */
+/* Updates the mirrors (conjugates) of a value; called after each write. */
 enum pst_status pst_import_update_mirrors(
     struct pst_import *import, struct pst_value *written) PST_MUST_CHECK;
 
 /* --- pairs/movers.c ------------------------------------------------------ */
 
-/* Returns the entry of an operator that only moves elements; NULL: it is
- * none. */
+/* Returns the rule of an operator that treats both parts of complex numbers
+ * alike; NULL if it does not. */
 const struct pst_mover *pst_import_mover(const char *name);
-/* Adapts dimensions and sizes among an operator's arguments to pairs. */
+/* Adapts dimensions and sizes among an operator's arguments to the additional
+ * last dimension of pairs. */
 enum pst_status pst_import_adapt_dims(struct pst_import *import,
                                       const struct pst_mover *m,
                                       const struct pst_schema *schema,
@@ -328,8 +329,8 @@ enum pst_status pst_import_value(struct pst_import *import,
  * variants of the operator use; -1 if there is none. */
 int pst_import_find_arg(const struct pst_schema *schema, const char *name);
 /* Puts the node's arguments in schema order; *ret is in the graph's arena. raw
- * (for a write): arguments are the values that the names first had; otherwise
- * their newest versions. */
+ * (for a write): names are bound to their first values, not to their newest
+ * versions. */
 enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_scope *scope,
                                 const struct pst_doc_node *node,
@@ -345,9 +346,8 @@ const char *pst_import_user_path(const char *path);
 enum pst_status pst_import_set_place(struct pst_import *import,
                                      const struct pst_doc_place *place)
     PST_MUST_CHECK;
-/* Assigns the nodes between two nodes of a call to that call, even if their
- * stacks have lost it; called when all nodes exist. Adds a note on cut stacks.
- */
+/* Assigns nodes whose stacks are lost to a call if they lie between two nodes
+ * of it. Called when all nodes exist. Adds a note on cut stacks. */
 enum pst_status pst_import_assign_calls(struct pst_import *import)
     PST_MUST_CHECK;
 /* Converts a literal; the result is IGNORED if its kind is not supported.
@@ -364,8 +364,8 @@ enum pst_status pst_import_signatures(
  * "aten.NAME.OVERLOAD". */
 enum pst_autocast pst_import_autocast_kind(enum pst_autocast_lists lists,
                                            const char *target);
-/* Casts the arguments of a target as autocast does in the scope. result: dtype
- * of its first result in the file; PST_N_DTYPES: none. args: one for each of
+/* Casts the arguments of a target as autocast does in the scope. result: the
+ * file's dtype of the first result, or PST_N_DTYPES. args: one per argument of
  * the schema. Counts the casts in the model. */
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
@@ -378,8 +378,8 @@ enum pst_status pst_import_autocast(struct pst_import *import,
 enum pst_status pst_import_autocast_write(struct pst_import *import,
                                           const struct pst_op *op,
                                           struct pst_arg *args) PST_MUST_CHECK;
-/* True if --autocast may give a result the dtype `ours` in place of the one in
- * the file. */
+/* True if, because of --autocast, a result may have the dtype `ours` where the
+ * file has `file`. */
 bool pst_import_may_cast(const struct pst_import *import, enum pst_dtype file,
                          enum pst_dtype ours);
 /* Reads the mode of a region's node; false if it is not supported. *dtype is
@@ -398,12 +398,14 @@ enum pst_status pst_import_nodes(struct pst_import *import,
 
 void pst_layouts_init(struct pst_layouts *l);
 void pst_layouts_fini(struct pst_layouts *l);
-/* Gives *value PyTorch's storage order if an earlier import requested it; else
- * records whether its strides differ. Called before it gets its name. */
+/* Gives *value PyTorch's storage order if an earlier import requested that;
+ * else records whether its strides differ. Called before the value gets its
+ * name. */
 enum pst_status pst_import_reorder_storage(
     struct pst_import *import, const struct pst_scope *scope, const char *name,
     const struct pst_doc_meta *t, struct pst_value **value) PST_MUST_CHECK;
-/* Does the same for all inputs of the graph, including state. */
+/* Calls pst_import_reorder_storage for all inputs of the graph, including
+ * state. */
 enum pst_status pst_import_reorder_inputs(
     struct pst_import *import, struct pst_scope *scope) PST_MUST_CHECK;
 /* Records that the node reads the storage of `self` by explicit strides. */

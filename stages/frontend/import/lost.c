@@ -49,7 +49,8 @@ static bool is_float(const struct pst_value *value)
     return pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT;
 }
 
-/* True if a gradient reaches an operand of the node; marks its results. */
+/* True if a parameter's gradient passes through an operand of the node; marks
+ * the node's results. */
 static bool propagate_node(struct flow *flow, struct pst_node *node)
 {
     flow->any = false;

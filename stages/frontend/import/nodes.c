@@ -85,16 +85,15 @@ enum pst_status pst_import_meta(struct pst_import *import,
     return status;
 }
 
-/* True for NODE_unused_K, the exporter's name of a result that is not used. Its
- * recorded meta may differ from PyTorch's for norms in a model with several
- * dtypes. */
+/* True for NODE_unused_K, the exporter's name of an unused result. Its recorded
+ * meta may be wrong for norms in a model with several dtypes. */
 static bool is_unused(const char *name)
 {
     return strstr(name, "_unused_") != NULL;
 }
 
-/* Takes the expressions of a view's strides and offset from the file, where its
- * storage has the same layout as ours. */
+/* Takes the expressions of a view's strides and offset from the file if its
+ * storage has the same layout there. */
 static enum pst_status read_view_exprs(struct pst_import *import,
                                        const struct pst_value *value,
                                        const struct pst_doc_meta *t)
@@ -141,7 +140,7 @@ enum pst_status pst_import_define(struct pst_import *import,
         status = pst_import_reorder_storage(import, scope, name, &t, &value);
     if (status == PST_OK && !is_unused(name))
         status = pst_import_keep_strides(import, value, &t, put_right);
-    if (status == PST_OK && t.symbolic) /* the file has shorter expressions */
+    if (status == PST_OK && t.symbolic) /* the file's expressions are shorter */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
     if (status == PST_OK && !put_right)
@@ -423,8 +422,8 @@ static enum pst_dtype dtype_in_file(const struct pst_import *import,
     return w != NULL ? w->meta.dtype : v->meta.dtype;
 }
 
-/* Returns the dtype that to.* and type_as convert to: an argument's, the other
- * tensor's, or the tensor's own. */
+/* Returns the dtype that to.* and type_as convert to: that of the argument, of
+ * the other tensor, or, if neither is given, the tensor's own. */
 static enum pst_dtype wanted_dtype(const struct pst_import *import,
                                    const struct pst_scope *scope,
                                    const struct pst_doc_node *doc_node,
@@ -489,9 +488,9 @@ static enum pst_status import_convert(struct pst_import *import,
     return pst_import_define(import, scope, names->at[0], v, &v->meta);
 }
 
-/* Checks an assertion on metadata now, since it would do nothing in a step.
- * Dtypes are those without --autocast, so they are not compared with it.
- * Complex tensors were compared with the file when they were defined. */
+/* Checks an assertion on metadata at import: metadata cannot change in a step.
+ * Dtypes are not compared under --autocast, which changes them. Complex tensors
+ * were compared with the file when they were defined. */
 static enum pst_status check_metadata(struct pst_import *import,
                                       struct pst_scope *scope,
                                       const struct pst_doc_node *doc_node,
@@ -648,8 +647,8 @@ static enum pst_status import_node(struct pst_import *import,
     if (status != PST_OK)
         return status;
     import->build.region = scope->region;
-    /* Branches and bodies of loops have no stacks, or stacks with a root of
-     * their own: their nodes belong to the call that runs them. */
+    /* Nodes of branches and loop bodies have no stacks, or stacks with another
+     * root: they belong to the call that runs the sub-graph. */
     if (scope->inner)
         import->build.source = import->place->source;
     else
@@ -668,8 +667,8 @@ static enum pst_status import_node(struct pst_import *import,
     return import_target(import, scope, doc_node, &names);
 }
 
-/* Rejects assertions in branches: both branches run, and those of the one that
- * is not selected need not hold. */
+/* Rejects assertions in branches: both branches run, and an assertion of the
+ * branch that is not selected need not hold. */
 static enum pst_status refuse_asserts(struct pst_import *import, size_t first)
 {
     const struct pst_graph *graph = import->build.graph;

@@ -16,14 +16,14 @@ struct pst_names {
 
 /* --- nodes.c ------------------------------------------------------------ */
 
-/* Returns the value with that name; NULL if there is none or name is NULL. */
+/* Returns the value of that name; NULL if there is none or name is NULL. */
 struct pst_value *pst_import_find(const struct pst_scope *scope,
                                   const char *name);
-/* Returns the value's meta in the file. */
+/* Returns the meta that the file records for the value of that name. */
 enum pst_status pst_import_meta(struct pst_import *import,
                                 const struct pst_scope *scope, const char *name,
                                 struct pst_doc_meta *ret) PST_MUST_CHECK;
-/* Names a value as in the document and checks its recorded meta. */
+/* Gives a value its name in the document and checks the meta recorded there. */
 enum pst_status pst_import_define(struct pst_import *import,
                                   struct pst_scope *scope, const char *name,
                                   struct pst_value *value,
@@ -31,8 +31,8 @@ enum pst_status pst_import_define(struct pst_import *import,
 
 /* --- dropout.c ---------------------------------------------------------- */
 
-/* If the node is the last step of a decomposed dropout, replaces its first
- * result *value by one that evaluation can replace by the input. */
+/* For the last node of a decomposed dropout: replaces its first result, *value,
+ * by a value that evaluation turns into the dropout's input. */
 enum pst_status pst_import_dropout(struct pst_import *import,
                                    const struct pst_node *node,
                                    struct pst_value **value) PST_MUST_CHECK;
@@ -51,7 +51,7 @@ enum pst_status pst_import_joins_storages(struct pst_import *import,
 
 /* Reason for rejecting programs of several processes. */
 extern const char pst_import_several[];
-/* Classifies a node on a process group. OP: not such a node; NONE: rejected. */
+/* Classifies a node on a process group. OP: any other node; NONE: rejected. */
 enum pst_target_kind pst_import_collective_kind(
     const struct pst_doc_node *node);
 enum pst_status pst_import_collective(
@@ -68,37 +68,38 @@ enum pst_status pst_import_copy_out(
 
 /* --- subgraph.c --------------------------------------------------------- */
 
-/* Returns the defaults of a sub-graph, inherited from the scope around it. */
+/* Returns a scope for a sub-graph with the settings of the scope around it. */
 struct pst_scope pst_import_inherit(const struct pst_scope *scope);
 /* Opens the scope of a sub-graph; close it with pst_import_leave_scope. */
 void pst_import_enter_scope(struct pst_scope *inner,
                             const struct pst_doc_graph *body);
 void pst_import_leave_scope(struct pst_scope *inner);
-/* Returns result i of the sub-graph; NULL if it is not a tensor of it. */
+/* Returns result i of the sub-graph; NULL if it is not one of its tensors. */
 struct pst_value *pst_import_result(const struct pst_scope *inner, unsigned i);
 
-/* Inlines a sub-graph with or without gradients. */
+/* Inlines the sub-graph of a node that enables or disables gradients. */
 enum pst_status pst_import_set_grad(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
-/* Under no_grad: defines those results of an operator that are its operands
- * themselves in PyTorch (flatten() of one dimension, a dropout or
- * native_dropout that is off, broadcast_tensors() of a tensor with that shape)
- * as these operands, and removes their names. *ret_all: no result is left. */
+/* Under no_grad, PyTorch returns some operands themselves as results: flatten()
+ * of one dimension, a dropout or native_dropout that is off,
+ * broadcast_tensors() of a tensor with that shape. Defines such results as
+ * their operands and removes their names from *names. *ret_all: no name is
+ * left. */
 enum pst_status pst_import_operands(struct pst_import *import,
                                     struct pst_scope *scope,
                                     const struct pst_doc_node *node,
                                     const struct pst_target *target,
                                     struct pst_names *names,
                                     bool *ret_all) PST_MUST_CHECK;
-/* Inlines a sub-graph under torch.utils.checkpoint, as a region of its own. */
+/* Inlines a sub-graph under torch.utils.checkpoint as a region to recompute. */
 enum pst_status pst_import_checkpoint(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
     const struct pst_names *names) PST_MUST_CHECK;
 
-/* Inlines a sub-graph under autocast, with the casts that it implies. */
+/* Inlines a sub-graph under autocast and inserts the casts. */
 enum pst_status pst_import_autocast_region(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node,
@@ -111,7 +112,7 @@ enum pst_status pst_import_cond(struct pst_import *import,
 
 /* --- regions/vmap.c ------------------------------------------------------ */
 
-/* True if the node reads a name that has lanes. */
+/* True if the node reads a name that stands for several tensors (lanes). */
 bool pst_import_has_lanes(const struct pst_scope *scope,
                           const struct pst_doc_node *node);
 /* Imports _add_batch_dim(tensor, dim, level). */

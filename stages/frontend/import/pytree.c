@@ -81,7 +81,7 @@ enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
     if (tree->type == NULL || tree->n != 2)
         return pst_diag_set(diag, PST_E_PT2_INCONSISTENT,
                             "a treespec of the model's signature is damaged");
-    /* Positional arguments take the first names. */
+    /* The first names are those of the positional arguments. */
     for (unsigned i = 0; i < args->n && status == PST_OK; i++) {
         const char *path = join_path(
             &w, "", names != NULL && i < n_names ? names[i] : NULL, i);

@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* Names the operator's arguments; the file only names keyword arguments. */
+/* Names all arguments as in the operator's schema; in the file only keyword
+ * arguments have names. */
 static void name_inputs(struct pst_doc_node *node)
 {
     const struct pst_op *op = pst_op_find(node->target);
@@ -27,7 +28,7 @@ static void unwrap_operator(struct pst_doc_node *node)
     unsigned n = 0;
 
     if (op == NULL)
-        return; /* rejected later under this name */
+        return; /* not a valid node: rejected later under its own name */
     node->target = op->name;
     if (pst_has_prefix(node->target, "torch.ops."))
         node->target += strlen("torch.ops.");

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define NO_TIER 9 /* for a value, which is not an operator */
+#define NO_TIER 9 /* for a finding on a value, not an operator */
 
 struct finding {
     const char *what; /* "aten.foo.default", "dtype complex64" */
@@ -19,8 +19,8 @@ struct finding {
 
 struct scan {
     struct pst_import *import;
-    bool dropout_on, dropout_off; /* some dropout is active, inactive */
-    bool trains, evaluates; /* a node shows training mode, evaluation mode */
+    bool dropout_on, dropout_off; /* some dropout is on; is off */
+    bool trains, evaluates;       /* some node shows that mode */
     struct PST_VEC(struct finding) findings;
 };
 
@@ -92,7 +92,7 @@ static bool any_unbacked(const struct scan *s,
     return false;
 }
 
-/* True if a tensor of the list is a mask. */
+/* True if a tensor of the list is a mask (bool or u8). */
 static bool has_mask(const struct pst_doc_graph *graph,
                      const struct pst_doc_arg *list)
 {
@@ -141,7 +141,7 @@ static enum pst_status mark_name(struct scan *s, struct pst_map *set,
     return pst_diag_nomem(s->import->diag, strlen(name));
 }
 
-/* Marks the names among numbers and lists of numbers. */
+/* Records the names of numbers, also in lists, as needed. */
 static enum pst_status mark_numbers(struct scan *s,
                                     const struct pst_doc_arg *arg)
 {
@@ -156,8 +156,8 @@ static enum pst_status mark_numbers(struct scan *s,
     return status;
 }
 
-/* True if the node needs the numbers that it takes: not assertions, and not
- * arithmetic with an unused result. */
+/* True if the node needs the values of its numbers. Assertions and arithmetic
+ * with an unused result do not. */
 static bool needs_numbers(const struct scan *s, const struct pst_doc_node *node)
 {
     switch (node->resolved->kind) {
@@ -189,7 +189,7 @@ static enum pst_status find_numbers(struct scan *s,
         if (!needs_numbers(s, node))
             continue;
         if (pst_import_tensor_row(s->import, graph, node) != NULL)
-            continue; /* reads the number as a tensor */
+            continue; /* the importer reads the number as a tensor */
         for (unsigned i = 0; i < node->n_inputs && status == PST_OK; i++)
             status = mark_numbers(s, &node->inputs[i].arg);
     }
@@ -213,7 +213,8 @@ static enum pst_status mark_arg(struct scan *s, const struct pst_doc_arg *arg)
 }
 
 /* Returns the argument that shows whether the model trains; NULL if there is
- * none. Norms without running statistics use the batch's in both modes. */
+ * none. Norms without running statistics have none: they use the statistics of
+ * the batch in both modes. */
 static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
 {
     static const char *const names[] = {"train", "training", "use_input_stats"};
@@ -230,8 +231,8 @@ static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
     return NULL;
 }
 
-/* Finds signs of the mode at export. An active dropout is a sign of training
- * mode even if it was called as a function. */
+/* Records which mode the node shows that the export was made in. An active
+ * dropout shows training mode even if it was called as a function. */
 static void find_mode_signs(struct scan *s, const struct pst_doc_node *node)
 {
     const enum pst_mode_sign sign = node->resolved->sign;
@@ -264,8 +265,8 @@ static enum pst_status scan_graph(struct scan *s,
                                   const struct pst_doc_graph *graph,
                                   bool outer);
 
-/* True if the argument may be a tensor, which becomes complex among complex
- * operands. */
+/* True if a tensor passed as this argument becomes complex when other operands
+ * are complex. */
 static bool takes_complex(const struct pst_target *target, const char *name)
 {
     const struct pst_schema *schema =
@@ -371,7 +372,8 @@ static void describe_reason(const struct finding *f, struct pst_str *out)
     pst_str_addf(out, "%s: ", f->reason);
 }
 
-/* True if an unknown operator is not PyTorch's. */
+/* True if some unknown operator is not in PyTorch's namespaces: a plugin is
+ * missing. */
 static bool lacks_plugin(const struct scan *s)
 {
     for (size_t i = 0; i < s->findings.n; i++)
@@ -382,8 +384,8 @@ static bool lacks_plugin(const struct scan *s)
     return false;
 }
 
-/* Reports all findings in one message, by reason. If it gets too long, places
- * are omitted; findings that still do not fit are counted. */
+/* Reports all findings in one message, grouped by reason. If it gets too long,
+ * source lines are omitted, and findings that still do not fit are counted. */
 static enum pst_status report_findings(const struct scan *s)
 {
     const struct finding *all = s->findings.at;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Imports parameters, buffers and constants. Names of one window of one record
- * become one value (tied weights). Names that the graph does not list (strict
- * mode drops unused ones) get a value too, so that they are saved and have a
- * gradient.
+ * Imports parameters, buffers and constants. Names for the same window of the
+ * same record become one value (tied weights). Names that the graph does not
+ * list (strict mode drops unused ones) get a value, too: they are saved and
+ * have a gradient.
  */
 #include "stages/frontend/import/state.h"
 
@@ -119,7 +119,7 @@ static enum pst_status add_spec(struct pst_state *s,
 }
 
 /* Adds a constant or non-persistent buffer that is not an input of the graph
- * but is another name of an input. Unused ones are left out. */
+ * itself but another name of one. Unused ones are left out. */
 static enum pst_status add_alias(struct pst_state *s,
                                  const struct pst_weight *w)
 {
@@ -172,7 +172,8 @@ static bool lacks_values(const struct pst_state_group *g)
     return g->kind == PST_VALUE_PARAM && g->weight->absent;
 }
 
-/* Returns the only parameter with that meta that the graph reads. */
+/* Returns the parameter with the meta of g that the graph reads; NULL unless
+ * there is exactly one. */
 static struct pst_state_group *find_only_reader(const struct pst_state *s,
                                                 const struct pst_state_group *g)
 {

@@ -9,7 +9,7 @@
 
 struct pst_state_base;
 
-/* One tensor: the names of one window of one record. */
+/* One tensor: all names for one window of one record. */
 struct pst_state_group {
     enum pst_value_kind kind;
     struct pst_weight const *weight; /* the weight of its canonical name */
@@ -17,13 +17,13 @@ struct pst_state_group {
     bool used, requires_grad, persistent;
     unsigned n_members;
     struct pst_value *value;
-    struct pst_state_base *base; /* NULL: its bytes are its own */
+    struct pst_state_base *base; /* NULL: shares no bytes */
     int64_t offset;              /* first element in base's value */
 };
 
 /* Bytes shared by several groups. */
 struct pst_state_base {
-    const struct pst_weight *weight; /* weight that has all of the bytes */
+    const struct pst_weight *weight; /* weight that covers all of the bytes */
     bool nameless;
     bool persistent;
     struct pst_value *value;
@@ -42,11 +42,11 @@ struct pst_state {
     struct pst_arena arena;
 };
 
-/* windows.c: finds buffers, and constants, that have bytes in common, and gives
- * their groups bases. Other tensors that share bytes stay separate. */
+/* windows.c: makes bases for buffers that have bytes in common, and for such
+ * constants. Other tensors that share bytes stay separate. */
 enum pst_status pst_state_find_bases(struct pst_state *s) PST_MUST_CHECK;
-/* Records in the model which names are windows of which bases; values must
- * exist. */
+/* Records in the model, for each base, the names of its windows. The bases must
+ * have values. */
 enum pst_status pst_state_name_windows(struct pst_state *s) PST_MUST_CHECK;
 
 #endif

@@ -46,7 +46,7 @@ static const struct pst_doc_graph *find_body(const struct pst_doc_node *node,
     return NULL;
 }
 
-/* Binds operand i: `formal` in the body is `actual` of the caller. */
+/* Binds operand i: the name `formal` of the body gets the caller's `actual`. */
 static enum pst_status bind_operand(struct pst_import *import,
                                     const struct pst_scope *scope,
                                     const struct pst_doc_arg *formal,
@@ -192,7 +192,7 @@ enum pst_status pst_import_checkpoint(struct pst_import *import,
 
 /* --- results under no_grad that are operands --------------------------- */
 
-/* True if a flatten of a tensor with that rank joins no dimensions. */
+/* True if a flatten() of a tensor of that rank changes nothing. */
 static bool joins_nothing(const struct pst_doc_node *node, unsigned rank)
 {
     const struct pst_doc_arg *first =
@@ -213,8 +213,8 @@ static bool drops_nothing(const struct pst_doc_node *node)
            (train != NULL && !train->number.b);
 }
 
-/* Returns the operand that result i of the node is in PyTorch; NULL if it is a
- * tensor of its own. */
+/* Returns the operand that PyTorch itself returns as result i of the node; NULL
+ * if the result is a new tensor. */
 static struct pst_value *find_operand(struct pst_import *import,
                                       const struct pst_scope *scope,
                                       const struct pst_doc_node *node,
@@ -247,9 +247,9 @@ static struct pst_value *find_operand(struct pst_import *import,
     return NULL;
 }
 
-/* PyTorch's tracer gives an operand the name of the newest result that is the
- * operand itself. So what is after the region reads that name, and gradients
- * must pass. */
+/* If a result is the operand itself, PyTorch's tracer renames the operand to
+ * that result. So nodes after the no_grad region read the result's name, and
+ * gradients must flow to the operand. */
 enum pst_status pst_import_operands(struct pst_import *import,
                                     struct pst_scope *scope,
                                     const struct pst_doc_node *node,
@@ -305,8 +305,8 @@ static enum pst_status bind_gated(struct pst_import *import,
                : pst_import_define(import, inner, formal->name, v, &v->meta);
 }
 
-/* Adds the operands of a branch that an argument reads and that are not in the
- * order yet. numbers: name of an operand -> its number + 1. */
+/* Adds to `order` the branch's operands that an argument reads, unless they are
+ * in it already. numbers: name of an operand -> its number + 1. */
 static void add_uses(const struct pst_map *numbers,
                      const struct pst_doc_arg *arg, bool *used, unsigned *order,
                      unsigned *n)
@@ -327,9 +327,9 @@ static void add_uses(const struct pst_map *numbers,
     }
 }
 
-/* Orders the operands of a branch as it reads them first, then those that it
- * does not read: exports of equal modules list them in different orders, and
- * equal calls have equal nodes. *ret: in the model's arena. */
+/* Orders the operands of a branch by their first reads; unread ones come last.
+ * Exports of equal modules list operands in different orders, but equal calls
+ * must have equal nodes. *ret: in the model's arena. */
 static enum pst_status order_of_use(struct pst_import *import,
                                     const struct pst_doc_graph *body,
                                     unsigned **ret)

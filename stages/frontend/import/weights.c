@@ -24,8 +24,8 @@ static enum pst_status refuse_pickles(struct pst_diag *diag, const char *what)
                         what);
 }
 
-/* Finds the archive entry of a tensor's record. Refuses custom objects,
- * pickles, and names of records that are not in this folder. */
+/* Finds the archive entry of a tensor's record. Rejects custom objects,
+ * pickles, and records that are not in this folder. */
 static enum pst_status find_record(const struct table *t,
                                    const struct pst_doc_payload *payload,
                                    struct pst_zip_entry **ret,

@@ -21,15 +21,16 @@
 
 #define TAG PST_TAG_ARCHIVE
 
-/* Largest number of windows with overlapping extents, which are compared in
- * pairs. */
+/* Maximum number of windows with overlapping extents: they are compared pair by
+ * pair. */
 #define MAX_MEETING 4096
 
-/* Maximum number of elements that are visited to compare all windows, which
+/* Maximum number of elements that all comparisons of windows visit together;
  * takes some seconds. */
 #define MAX_WORK ((int64_t)1 << 32)
 
-/* Groups by position, with links to others of their component. */
+/* Groups in the order of position, linked by component: groups that share
+ * elements, directly or through others. */
 struct sorted {
     struct pst_state_group **at;
     size_t *root; /* union-find: a group of the same component */
@@ -62,8 +63,8 @@ static size_t root_of(const struct sorted *s, size_t i)
     return i;
 }
 
-/* Joins two components. The root is the first group of both, so that bases are
- * ordered by position. */
+/* Joins two components. The root is the component's first group, so that bases
+ * are ordered by position. */
 static void join_components(const struct sorted *s, size_t i, size_t k)
 {
     const size_t a = root_of(s, i), b = root_of(s, k);
@@ -148,7 +149,7 @@ static enum pst_status find_components(struct pst_import *import,
     return status;
 }
 
-/* Links the groups of each component, by position from its root on. */
+/* Links the groups of each component by position, beginning with its root. */
 static enum pst_status link_components(const struct sorted *s,
                                        struct pst_diag *diag)
 {
@@ -178,8 +179,8 @@ static bool covers_range(const struct pst_weight *w, int64_t begin, int64_t end)
            pst_meta_numel(&w->meta) == end - begin;
 }
 
-/* Returns the index after the windows of the same record; components do not
- * cross records. */
+/* Returns the index after the last window of the same record; a component has
+ * windows of one record only. */
 static size_t end_of_record(const struct sorted *s, size_t i)
 {
     const char *record = s->at[i]->weight->record;
@@ -253,8 +254,9 @@ static enum pst_status make_base(struct pst_state *state,
     return base->weight != NULL ? PST_OK : state->import->build.status;
 }
 
-/* Records a window that overlaps itself in import->shared: it is a copy here,
- * so writes to it, which would have another effect, are rejected. */
+/* Records a window that overlaps itself in import->shared. Here it is a copy
+ * without overlap, so writes to it are rejected: they would have another
+ * effect. */
 static enum pst_status note_own_overlap(struct pst_state *state,
                                         const struct pst_state_group *g)
 {
@@ -282,9 +284,9 @@ static bool leaves_bytes(const struct sorted *s, size_t i, size_t k)
            (size_t)end * pst_dtype_size(w->meta.dtype) < (size_t)w->entry->size;
 }
 
-/* True if the windows [i, k) are parts of their record, none of them
- * persistent, and a record of the same size has persistent tensors, which are
- * stored in another part of the file. */
+/* True if [i, k) are several windows of one record, each only a part of it and
+ * none persistent, and a record of the same size has persistent tensors: those
+ * are stored in another part of the file. */
 static bool is_second_copy(const struct sorted *s, size_t i, size_t k)
 {
     const struct pst_weight *w = s->at[i]->weight;
@@ -409,7 +411,7 @@ static enum pst_status record_window(struct pst_state *s,
         const struct pst_state_member *m = &s->members.at[i];
 
         if (m->group->base != base || m->group->weight == base->weight)
-            continue; /* names of the whole base are ties */
+            continue; /* names of the whole base are recorded as ties */
         names[storage.n_windows++] = (struct pst_named_window){
             m->weight->fqn, m->weight->meta, m->group->offset};
     }
@@ -518,7 +520,7 @@ void pst_import_sink_windows(struct pst_import *import)
     struct pst_graph *graph = import->build.graph;
     size_t n = 0;
 
-    /* The views are the first nodes; the last one is moved first. */
+    /* The views are the first nodes; moves the last one first. */
     while (n < graph->nodes.n && is_window(import, graph->nodes.at[n]))
         n++;
     while (n-- > 0) {

@@ -10,16 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Nesting limit of operands, independent of signs and parentheses: an
- * expression is printed in another form than it was read in, and that form must
- * parse again. */
+/* Limit of the nesting of operands. Signs and parentheses do not count: the
+ * parsed expression is printed with other ones, and must parse again. */
 #define MAX_LEVELS 64
-/* Recursion limit of the parser: a printed level takes at most two calls. */
+/* Recursion limit of the parser: at most two calls per printed level. */
 #define MAX_DEPTH 256
 #define MAX_TEXT  65536
 #define MAX_NODES 4096
 
-/* Precedence of infix signs; calls and names bind tightest. */
+/* Precedence of infix signs; names and calls have the highest. */
 enum { BIND_ADD = 1, BIND_MUL, BIND_POW, BIND_ALL };
 
 struct parser {
@@ -86,8 +85,7 @@ static unsigned precedence_of(expr e)
                                                    : BIND_ALL;
 }
 
-/* Counts nesting levels; the first operand of a sum or product does not add
- * one. */
+/* Counts nesting levels. The first operand of a sum or product adds none. */
 static unsigned count_levels(const struct pst_expr_row *row, const expr *args,
                              unsigned n)
 {
@@ -158,8 +156,8 @@ static enum pst_status make_negative(struct parser *p, expr e, expr *ret)
 
 /* --- atoms -------------------------------------------------------------- */
 
-/* Parses a number. Digits alone are an integer, unless is_real (srepr's
- * Float). */
+/* Parses a number. Digits alone are an integer unless is_real, as in the Float
+ * of SymPy's srepr. */
 static enum pst_status parse_number(struct parser *p, const char *text,
                                     size_t n, bool is_real, expr *ret)
 {
@@ -201,8 +199,8 @@ static size_t number_length(const char *at)
     return n;
 }
 
-/* Reads the quoted first operand; the keywords after it ("positive=True") do
- * not affect values. */
+/* Reads the quoted first operand. Keywords after it ("positive=True") are
+ * skipped, since they do not affect values. */
 static enum pst_status parse_quoted(struct parser *p, const char **ret,
                                     size_t *ret_n)
 {
@@ -229,7 +227,7 @@ static bool is_word(const char *word, size_t n, const char *text)
     return strlen(text) == n && memcmp(word, text, n) == 0;
 }
 
-/* Reads a truth value; returns false if the word is none. */
+/* Reads True or False; returns false for any other word. */
 static bool read_truth(const char *word, size_t n, bool *ret)
 {
     *ret = is_word(word, n, "true") || is_word(word, n, "True");
@@ -245,7 +243,7 @@ static enum pst_status make_symbol(struct parser *p, const char *name, size_t n,
     if (e.symbol == NULL)
         return pst_diag_nomem(p->diag, n);
     if (n == 0 || n > 64 || word_length(e.symbol) != n ||
-        read_truth(name, n, &truth)) /* would print as a truth value */
+        read_truth(name, n, &truth)) /* its text would parse as a truth value */
         return fail(p, "no name of a symbol");
     return make_expr(p, &e, ret);
 }
@@ -301,7 +299,7 @@ static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
         return n == 6 ? make_symbol(p, quoted, len, ret)
                       : parse_number(p, quoted, len, true, ret);
     }
-    if (is_word(word, n, "Integer")) { /* a wrapper around its operand */
+    if (is_word(word, n, "Integer")) { /* Integer(x) is x */
         status = parse_sum(p, ret);
         if (status == PST_OK && (!is_int(*ret) || !accept_sign(p, ")")))
             status = fail(p, "no integer");

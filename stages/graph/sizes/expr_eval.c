@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Evaluates the operations of expressions with Python's semantics: exact or an
- * error. */
+/* Evaluates the operations of expressions with Python's semantics. Integers and
+ * fractions are exact or an error. */
 #include "stages/graph/sizes/symbol.h"
 
 #include "stages/base/checked.h"
@@ -142,7 +142,7 @@ static bool eval_mul(const number *a, unsigned n, number *ret, const char **why)
     return true;
 }
 
-/* Computes the exact quotient, like SymPy's 1/2. */
+/* Computes the exact quotient, a fraction, as SymPy does for 1/2. */
 static bool eval_div(const number *a, unsigned n, number *ret, const char **why)
 {
     number inverse;
@@ -157,7 +157,7 @@ static bool eval_div(const number *a, unsigned n, number *ret, const char **why)
            multiply_numbers(&a[0], &inverse, ret, why);
 }
 
-/* Divides integers with a float result. */
+/* Divides integers; the result is a float. */
 static bool eval_true_div(const number *a, unsigned n, number *ret,
                           const char **why)
 {
@@ -167,7 +167,7 @@ static bool eval_true_div(const number *a, unsigned n, number *ret,
            set_float(to_float(&a[0]) / to_float(&a[1]), ret);
 }
 
-/* Rounds towards minus infinity; d > 0. */
+/* Returns n / d, rounded towards minus infinity; d > 0. */
 static int64_t floor_ratio(int64_t n, int64_t d)
 {
     return n / d - (n % d < 0);
@@ -308,8 +308,8 @@ static bool eval_log(const number *a, unsigned n, number *ret, const char **why)
     return to_float(a) > 0 && set_float(log(to_float(a)), ret);
 }
 
-/* Shifts an integer by 0 to 62 bits, to the right rounding towards minus
- * infinity; fails for other distances. */
+/* Shifts an integer by 0 to 62 bits and fails for other distances. A right
+ * shift rounds towards minus infinity. */
 static bool eval_shift(const number *a, number *ret, const char **why,
                        bool left)
 {
@@ -469,8 +469,9 @@ static bool eval_where(const number *a, unsigned n, number *ret,
 
 #define MANY UINT32_MAX
 
-/* Names of SymPy, of PyTorch's additions to it, and of Python where printed
- * short. The first row with an infix sign is the one that prints it. */
+/* The operations by name: those of SymPy, of PyTorch's additions to it, and
+ * short Python names. Of several rows with the same infix sign, the printer
+ * uses the first. */
 static const struct pst_expr_row rows[] = {
     {"Add", 1, MANY, eval_add, " + ", 1},
     {"Mul", 1, MANY, eval_mul, "*", 2},

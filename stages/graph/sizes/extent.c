@@ -56,8 +56,8 @@ struct pst_extent pst_extent_numel(struct pst_build *build,
 
 /* --- expressions -------------------------------------------------------- */
 
-/* Returns the canonical text of a new expression; unknown if it gets too
- * long. */
+/* Returns the canonical text of a new expression; pst_expr_unknown if the text
+ * gets too long. */
 static const char *make_canonical(struct pst_build *build,
                                   const struct pst_str *text)
 {
@@ -293,7 +293,7 @@ struct pst_extent pst_extent_broadcast(struct pst_build *build,
 {
     if (is_number(a, 1) || is_number(b, 1))
         return is_number(a, 1) ? b : a;
-    if (a.value == 1 && b.value != 1) /* a is symbolic, and 1 in this graph */
+    if (a.value == 1 && b.value != 1) /* a is symbolic and is 1 in this graph */
         return pst_extent_is(build, a, pst_extent(1)) ? b : a;
     if (b.value == 1 && a.value != 1)
         return pst_extent_is(build, b, pst_extent(1)) ? a : b;

@@ -19,14 +19,15 @@
 
 struct pst_extent {
     int64_t value;
-    const char *expr; /* NULL: depends on no symbolic size */
+    const char *expr; /* NULL: the number depends on no symbolic size */
 };
 
 /* The symbolic sizes that a builder works with. */
 struct pst_sizes {
     struct pst_symbols *symbols; /* borrowed; decisions add ranges to it */
-    /* Operator of the first decision on a size with an unknown expression, ""
-     * if it has no origin; NULL: none. In the graph's arena. */
+    /* Operator that first took a decision on a size with an unknown expression;
+     * "": node without an origin; NULL: there was no such decision. In the
+     * graph's arena. */
     const char *fixed;
 };
 
@@ -53,7 +54,7 @@ struct pst_extent pst_extent_sub(struct pst_build *build, struct pst_extent a,
                                  struct pst_extent b);
 struct pst_extent pst_extent_mul(struct pst_build *build, struct pst_extent a,
                                  struct pst_extent b);
-/* Rounds towards minus infinity, as Python does; b > 0. */
+/* Returns a / b, rounded towards minus infinity as in Python; b > 0. */
 struct pst_extent pst_extent_floordiv(struct pst_build *build,
                                       struct pst_extent a, struct pst_extent b);
 struct pst_extent pst_extent_ceildiv(struct pst_build *build,
@@ -70,7 +71,7 @@ struct pst_extent pst_extent_broadcast(struct pst_build *build,
                                        struct pst_extent a,
                                        struct pst_extent b);
 
-/* Returns a slice bound as PyTorch normalises it: from the start of the
+/* Returns a slice bound as PyTorch normalises it: counted from the start of the
  * dimension and clamped to its size; `otherwise` if the argument is None. */
 struct pst_extent pst_extent_bound(struct pst_build *build,
                                    const struct pst_arg *arg,
@@ -94,8 +95,9 @@ struct pst_arg pst_extents_arg(struct pst_build *build,
 struct pst_arg pst_extents_of(const struct pst_build *build,
                               const struct pst_value *value);
 
-/* Returns `value` with the expression op(a, b) if a or b has one. op is a row
- * of expressions ("Add", "IntTrueDiv"); NULL: unknown. b may be NULL. */
+/* Returns `value`; if a or b has an expression, with the expression op(a, b).
+ * op: name of an operation ("Add", "IntTrueDiv"); NULL: the expression is
+ * unknown. b may be NULL. */
 struct pst_arg pst_extent_fold(struct pst_build *build, const char *op,
                                const struct pst_arg *a, const struct pst_arg *b,
                                struct pst_arg value);

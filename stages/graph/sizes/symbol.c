@@ -47,7 +47,7 @@ enum pst_status pst_symbols_add(struct pst_symbols *symbols, const char *name,
     struct pst_symbol *there = pst_symbols_find(symbols, name);
     struct pst_symbol s = {.known = known, .value = value};
 
-    if (value == INT64_MIN) /* it has no absolute value */
+    if (value == INT64_MIN) /* its absolute value does not fit */
         return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                             "the value of symbol %s is out of range", name);
     if (there != NULL) {
@@ -250,7 +250,8 @@ enum pst_status pst_symbols_are_known(const struct pst_symbols *symbols,
     return PST_OK;
 }
 
-/* Solves f(s) = a s + b: b = f(0), a = f(1) - b, then checks f(s) == want. */
+/* Solves f(s) = want for a linear f(s) = a s + b: b = f(0), a = f(1) - b.
+ * Checks the solution, as f may not be linear. */
 static bool solve_linear(struct eval *e, const struct pst_expr *tree,
                          struct pst_symbol *s, int64_t want)
 {
@@ -280,7 +281,7 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
 
     if (status == PST_OK)
         status = visit_symbols(tree, record_unknown, &ctx);
-    e.diag = NULL; /* failures below share one message */
+    e.diag = NULL; /* all failures below get the same message */
     if (status == PST_OK && (ctx.found == NULL || ctx.several || ctx.foreign)) {
         status = pst_diag_set(diag, PST_E_SIZE_UNKNOWN,
                               "the size \"%s\" does not say what its symbols "
@@ -301,8 +302,8 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
 
 /* --- constants ----------------------------------------------------------- */
 
-/* Replaces constant symbols below *expr, whose nodes belong to e->arena;
- * *ret_symbols: other symbols are left. */
+/* Replaces constant symbols below *expr, whose nodes belong to e->arena, by
+ * their values. Sets *ret_symbols if other symbols are left. */
 static enum pst_status replace_constants(struct eval *e,
                                          const struct pst_expr **expr,
                                          bool *ret_symbols)
@@ -404,7 +405,7 @@ enum pst_status pst_symbols_check(const struct pst_symbols *symbols,
         if (!known)
             continue;
         if (x.kind == PST_NUMBER_FLOAT)
-            continue; /* ranges of floats are the exporter's guesses */
+            continue; /* a range of a float is the exporter's guess */
         low = x.n / x.d - (x.n % x.d < 0);
         high = low + (x.n % x.d != 0);
         if (low < range->min || high > range->max)

@@ -25,8 +25,8 @@ enum pst_number_kind { PST_NUMBER_EXACT, PST_NUMBER_FLOAT, PST_NUMBER_BOOL };
 
 struct pst_number {
     enum pst_number_kind kind;
-    int64_t n, d; /* EXACT: the fraction n/d, lowest terms, d > 0; an
-                     integer if d is 1. BOOL: n is 0 or 1 */
+    int64_t n, d; /* EXACT: the fraction n/d in lowest terms, d > 0; an integer
+                   * if d is 1. BOOL: n is 0 or 1 */
     double f;     /* FLOAT: the number */
 };
 
@@ -39,12 +39,12 @@ struct pst_expr {
     const char *symbol;             /* NULL: not a symbol */
     struct pst_number value;        /* value of a constant */
     unsigned n;
-    unsigned levels; /* nesting depth of operands, as printed */
+    unsigned levels; /* nesting depth of the operands in the printed text */
     const struct pst_expr **args;
 };
 
-/* An operation: exact if its operands are. eval returns false and sets `why` on
- * error. */
+/* An operation. The result is exact if all operands are. eval returns false and
+ * sets `why` on error. */
 struct pst_expr_row {
     const char *name;
     unsigned min, max; /* fewest and most operands */
@@ -72,16 +72,16 @@ enum pst_status pst_expr_print(struct pst_arena *arena,
 struct pst_symbol {
     const char *name;
     bool known;
-    bool constant; /* no size: its value is computed from constants of the
-                      file, perhaps after `known` is asked for */
+    bool constant; /* not a size: computed from constants of the file, perhaps
+                    * later */
     int64_t value;
 };
 
-/* A constraint on an expression. */
+/* A constraint: the value of `expr` is in [min, max]. */
 struct pst_range {
     const char *expr;
-    int64_t min, max; /* INT64_MIN, INT64_MAX: unbounded; 1, 1 if expr is
-                         a condition that must hold */
+    int64_t min, max; /* INT64_MIN, INT64_MAX: unbounded; both 1 if expr is a
+                       * condition that must hold */
 };
 
 struct pst_symbols {
@@ -106,12 +106,12 @@ enum pst_status pst_symbols_limit(struct pst_symbols *symbols, const char *expr,
                                   int64_t min, int64_t max,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Adds the missing symbols of the expression, without values. */
+/* Adds the expression's symbols that are missing, without values. */
 enum pst_status pst_symbols_declare(struct pst_symbols *symbols,
                                     const char *expr,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets *ret if all symbols of the expression have values or are constant; false
- * if it cannot be parsed. */
+/* Sets *ret to true if all symbols of the expression have values or are
+ * constant. An expression that cannot be parsed is not known, and no error. */
 enum pst_status pst_symbols_are_known(const struct pst_symbols *symbols,
                                       const char *expr, bool *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
@@ -123,8 +123,8 @@ enum pst_status pst_symbols_eval(const struct pst_symbols *symbols,
 enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
                                 const char *expr, int64_t *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Solves for the only unknown symbol so that the expression equals `want`. The
- * expression must be linear in the symbol, as in 3*s + 1. */
+/* Sets the only symbol without a value so that the expression equals `want`.
+ * The expression must be linear in the symbol, as in 3*s + 1. */
 enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
                                   int64_t want,
                                   struct pst_diag *diag) PST_MUST_CHECK;

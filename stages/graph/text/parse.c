@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses the text that print.c writes; infers every result again and
- * compares. */
+/* Parses the text that print.c writes. Infers every result again and compares
+ * it with the text. */
 #include "stages/graph/text/parse.h"
 #include "stages/graph/calls.h"
 
@@ -225,7 +225,7 @@ static enum pst_status read_place(struct pst_parser *p, unsigned *ret_stage)
     build->phase = (enum pst_phase)phase;
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "id=");
-    if (status == PST_OK) /* leaves id + 1 below UINT32_MAX */
+    if (status == PST_OK) /* id + 1 must stay below UINT32_MAX */
         status = read_unsigned(p, UINT32_MAX - 2, &build->node_id);
     if (status == PST_OK && pst_scan_accept(&p->scan, "stage="))
         status = read_unsigned(p, INT32_MAX, ret_stage);
@@ -431,7 +431,7 @@ static enum pst_status read_graph(struct pst_parser *p)
     return PST_OK;
 }
 
-/* Verifies the graph and reports errors as PST_ERR_INPUT: the text is wrong,
+/* Verifies the graph. Errors are reported as PST_ERR_INPUT: the text is wrong,
  * not this program. */
 static enum pst_status check_whole(const struct pst_parser *p)
 {

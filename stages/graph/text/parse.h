@@ -7,9 +7,9 @@
 #include "stages/graph/oprow.h"
 #include "stages/graph/text/scan.h"
 
-#define PST_PARSE_ARGS 64 /* most arguments of an operator */
+#define PST_PARSE_ARGS 64 /* maximum number of arguments of an operator */
 
-/* One result as the text gives it; without a meta, the inferred one is used. */
+/* One result as stated in the text. Without a meta, it has the inferred one. */
 struct pst_stated {
     const char *name;
     bool has_meta;

@@ -67,8 +67,8 @@ static void add_expr(struct pst_str *out, const char *const *exprs, unsigned k)
         pst_str_addf(out, "{%s}", exprs[k]);
 }
 
-/* Prints a meta. Unlike pst_meta_text, also prints strides that differ from
- * contiguous ones only in dimensions of size 1. */
+/* Prints a meta. Unlike pst_meta_text, also prints the strides if they differ
+ * from contiguous strides only in dimensions of size 1. */
 static void add_meta(struct pst_str *out, const struct pst_value *value)
 {
     const struct pst_meta *meta = &value->meta;
@@ -94,8 +94,8 @@ static void add_meta(struct pst_str *out, const struct pst_value *value)
     pst_str_add(out, ")");
 }
 
-/* Always prints ".", "e" or a word, so that it does not parse as an integer.
- * NaNs are printed with their bits, since there are many different ones. */
+/* Prints a float with ".", "e" or a word, so that it does not parse as an
+ * integer. NaNs are printed with their bits: there are many different ones. */
 static void add_f64(struct pst_str *out, double x)
 {
     char text[32];
@@ -201,7 +201,7 @@ bool pst_arg_same(const struct pst_arg *a, const struct pst_arg *b)
         return true;
     case PST_ARG_INT:
     case PST_ARG_DTYPE:
-    case PST_ARG_FLOAT: /* by bits: 0.0 is not -0.0 */
+    case PST_ARG_FLOAT: /* compares bits: 0.0 is not -0.0 */
         return a->i == b->i;
     case PST_ARG_BOOL:
         return a->b == b->b;

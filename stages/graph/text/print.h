@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_GRAPH_TEXT_PRINT_H
 #define PENSTOCK_STAGES_GRAPH_TEXT_PRINT_H
-/* Prints nodes, values and arguments as graph text. Equal texts have
- * equal bits. */
+/* Prints nodes, values and arguments as graph text. Numbers with different bits
+ * have different texts. */
 #include "stages/graph/graph.h"
 
 /* Prints a reference to a value, which is never NULL. */

@@ -48,7 +48,7 @@ bool pst_scan_is_next(struct pst_scan *s, const char *token)
     size_t n;
 
     skip_blanks(s);
-    if (*s->at != *token) /* fast path: tokens dominate the cost of parsing */
+    if (*s->at != *token) /* fast path: the time of parsing goes into tokens */
         return false;
     n = strlen(token);
     if (strncmp(s->at, token, n) != 0)
@@ -111,8 +111,8 @@ static size_t put_code(unsigned long code, char *out)
     return n;
 }
 
-/* Decodes one escape after "\\" and returns the bytes of its character, never
- * more than the escape has; 0 if print.c writes no such escape. */
+/* Decodes the escape after "\\" to UTF-8 and returns the number of bytes, never
+ * more than the escape itself has; 0 if print.c writes no such escape. */
 static size_t decode_escape(struct pst_scan *s, char *out)
 {
     const char c = *s->at++;
@@ -172,8 +172,8 @@ enum pst_status pst_scan_quoted(struct pst_scan *s, char **ret)
     return PST_OK;
 }
 
-/* Copies the characters of a number into buf; 0 if there are none or too
- * many. */
+/* Copies the characters of a number into buf and returns their number; 0 if
+ * there are none or too many. */
 static size_t number_text(struct pst_scan *s, char buf[64])
 {
     size_t n = 0;

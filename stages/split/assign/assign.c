@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define TAG       PST_TAG_PLAN
-#define MAX_NOTES 16 /* maximum number of ignored cuts that are listed */
+#define MAX_NOTES 16 /* maximum number of ignored cuts listed in notes */
 
 /* --- a list of cuts ----------------------------------------------------- */
 
@@ -21,8 +21,8 @@ static int compare_cuts(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* The nodes between two cuts. computes: the part has work; lives: it still has
- * work after dead code elimination. */
+/* The nodes between two cuts. computes: some node does work (pst_node_is_work);
+ * lives: some does after dead code elimination. */
 struct part {
     bool computes, lives;
     int stage;
@@ -43,7 +43,7 @@ static void mark_parts(const struct pst_graph *graph, struct part *parts,
     }
 }
 
-/* Assigns nodes to parts; part i begins with cut i - 1. */
+/* Sets each node's stage to its part's number; part i begins at cut i - 1. */
 static void set_parts(struct pst_graph *graph, const struct pst_cuts *cuts)
 {
     size_t part = 0;
@@ -55,8 +55,8 @@ static void set_parts(struct pst_graph *graph, const struct pst_cuts *cuts)
     }
 }
 
-/* Numbers the stages and returns their number, at least 1. A part without work
- * joins the next one (the last part: the previous one). */
+/* Gives stage numbers to the parts and returns the number of stages, at least
+ * 1. A part without work joins the next one, or the previous one at the end. */
 static unsigned number_parts(struct part *parts, size_t n)
 {
     int next = 0;
@@ -70,7 +70,7 @@ static unsigned number_parts(struct part *parts, size_t n)
     return (unsigned)PST_MAX(next, 1);
 }
 
-/* True if a part in [from, to) has lost all its work as dead code. */
+/* True if dead code elimination removed all work of a part in [from, to). */
 static bool has_dead_part(const struct part *parts, size_t from, size_t to)
 {
     bool ret = false;
@@ -80,9 +80,9 @@ static bool has_dead_part(const struct part *parts, size_t from, size_t to)
     return ret;
 }
 
-/* Adds notes on cuts that make no stage: those before the first part with
- * work, after the last one, and after a part without work. `parts` has n + 1
- * entries. */
+/* Adds notes on cuts that begin no new stage: cuts before the first part with
+ * work, cuts after the last one, and cuts that end a part without work. `parts`
+ * has n + 1 entries. */
 static enum pst_status note_ignored(struct pst_splitter *s,
                                     const struct pst_cuts *cuts,
                                     const struct part *parts)
@@ -254,8 +254,8 @@ static enum pst_status check_count(struct pst_splitter *s, const char *what)
                         what, s->n_stages, want);
 }
 
-/* Records which times chose the cut, since other times may choose another
- * cut. */
+/* Records in the plan which times the cut was chosen by: other times may give
+ * another cut. */
 static enum pst_status name_times(struct pst_splitter *s)
 {
     const struct pst_rates *rates = s->options->rates;
@@ -286,8 +286,8 @@ static enum pst_status cut_by_cost(struct pst_splitter *s, enum policy policy,
                             : status;
 }
 
-/* Makes a stage of each layer, or as many stages as requested, of similar
- * cost. */
+/* Makes one stage per layer or, if a number of stages is requested, that many
+ * stages of similar cost. */
 static enum pst_status cut_by_layer(struct pst_splitter *s,
                                     struct pst_cuts *cuts)
 {
@@ -366,8 +366,8 @@ bool pst_split_converts_state(const struct pst_node *node)
 }
 
 /* Moves conversions of parameters, with the views before them, to the first
- * stage that reads the result: a cut between both would send the parameter with
- * each microbatch. No stage loses its last node. */
+ * stage that reads the result: a cut between conversion and reader would send
+ * the parameter with each microbatch. No stage loses its last node. */
 static enum pst_status sink_conversions(struct pst_splitter *s)
 {
     const struct pst_graph *graph = s->graph;

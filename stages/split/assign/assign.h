@@ -7,9 +7,9 @@
  */
 #include "stages/split/split.h"
 
-/* A cut before a node. */
+/* A cut between two nodes. */
 struct pst_cut {
-    /* index in the graph's nodes; the number of nodes: after the last one */
+    /* index of the node after the cut; at the end: number of nodes */
     size_t node;
     const char *what; /* for notes, such as "the cut at \"layers.1:end\"" */
 };
@@ -17,26 +17,27 @@ struct pst_cuts {
     struct PST_VEC(struct pst_cut) list;
 };
 
-/* cut_names.c: makes the cuts of options->at, unordered. Each name is that of a
- * module (for every call of it), of one call of a module, or of a node. */
+/* cut_names.c: makes the cuts of options->at, in any order. A name means all
+ * calls of a module, one call of a module, or a node. */
 enum pst_status pst_cuts_by_name(struct pst_splitter *s,
                                  struct pst_cuts *ret) PST_MUST_CHECK;
 /* Reports an unknown name with PST_ERR_INPUT and the nearest name. `what`:
  * purpose of the name in the message, such as "cut at". */
 enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
                                  const char *what) PST_MUST_CHECK;
-/* layers.c: makes a cut before each call of a repeated block but the first. */
+/* layers.c: makes a cut before each call but the first of a repeated block. */
 enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
                                   struct pst_cuts *ret) PST_MUST_CHECK;
 
 /* True for a conversion of a parameter or constant to another dtype. */
 bool pst_split_converts_state(const struct pst_node *node);
 
-/* heads.c: moves cuts that would divide a language model's head before it, with
- * a note, and cuts after a conversion of a parameter before it. */
+/* heads.c: if a cut divides a language model's head, moves it before the head
+ * and adds a note. A cut after a conversion of a parameter moves before it. */
 enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
                                         struct pst_cuts *cuts) PST_MUST_CHECK;
-/* Sets allowed[i] to false where a cut before node i would be moved. */
+/* Sets allowed[i] to false if pst_cuts_move_off_heads would move a cut before
+ * node i. */
 enum pst_status pst_split_allow(struct pst_splitter *s,
                                 bool *allowed) PST_MUST_CHECK;
 
@@ -46,7 +47,7 @@ enum pst_status pst_split_allow(struct pst_splitter *s,
  * over the values v that it reads and does not compute. sent[v] are the bytes
  * of value v that are sent over the network.
  */
-#define PST_SPLIT_SLACK 0.02 /* pst_cost_model.slack for costs in seconds */
+#define PST_SPLIT_SLACK 0.02 /* slack of pst_cost_seconds() */
 struct pst_cost_model {
     double *node; /* cost of a node, by its index */
     /* by value id: cost, in units of `unit`, of a value that the stage reads
@@ -54,8 +55,8 @@ struct pst_cost_model {
     double *carry;
     double *sent;
     double unit;
-    /* Share by which the most expensive stage may exceed the minimum if the cut
-     * then sends fewer bytes, since costs are estimates. */
+    /* The most expensive stage may exceed the minimal cost by this share if the
+     * cut then sends fewer bytes: costs are only estimates. */
     double slack;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cuts by cost. Bisection finds the smallest limit that all stages can keep,
- * exact to the last bit; then, among all cuts within that limit (plus the
- * slack), the one that sends the fewest bytes is chosen. Both take time
- * proportional to nodes x stages (x log):
+ * Cuts by cost. Bisection finds the smallest limit on the cost of a stage that
+ * some cut keeps, exact to the last bit. Then, of all cuts within that limit
+ * (plus the slack), the one that sends the fewest bytes is chosen. Both take
+ * time proportional to nodes x stages (x log):
  *
  *  - end[b] is the last position where a stage that begins at node b may end.
  *    The cost of [b, e) grows with e, and one backward walk with a tree of sums
@@ -11,8 +11,8 @@
  *    at its first use.
  *  - The prefixes that can be cut into k stages follow from those of k - 1 by
  *    marking [first[b], end[b]].
- *  - Bytes are a dynamic program over prefixes; for each b a tree of minima has
- *    the total for a stage from b to the current position.
+ *  - Bytes are a dynamic program over prefixes: a tree of minima has, for each
+ *    b, the total for a last stage from b to the current position.
  */
 #include "stages/cost/cost.h"
 #include "stages/split/assign/assign.h"
@@ -24,7 +24,8 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value that a node reads; a node lists each value once. */
+/* A value that a node reads. If several operands are the same value, the node
+ * has one use. */
 struct use {
     unsigned value;
     /* (index + 1) of the last node before this one that computes or reads the
@@ -42,8 +43,8 @@ struct balance {
     bool *allowed; /* n + 1 positions: true if a cut is possible there */
     /* n + 1 elements: sum of the costs of the first i nodes */
     double *before;
-    /* n + 1 elements, by b: end of the shortest stage from node b on that has
-     * work */
+    /* n + 1 elements, by b: end of the shortest stage that begins at node b and
+     * has work */
     size_t *first;
     /* by b: end of the longest stage from node b on that keeps the limit */
     size_t *end;
@@ -54,7 +55,7 @@ struct balance {
     size_t *next;
     /* two rows of n + 1: true for prefixes that can be cut into k stages */
     unsigned char *feasible;
-    /* [stage][prefix]: start of the last stage of the prefix */
+    /* [stage][prefix]: start of the last stage in the prefix's cheapest cut */
     unsigned *from;
     struct pst_sums sums;
     struct pst_minima minima;
@@ -66,7 +67,7 @@ struct use_ctx {
     struct balance *b;
     size_t node, n;
     size_t *last; /* by value: its producer or last reader so far, + 1 */
-    bool list;    /* fill in `uses`; otherwise only count them */
+    bool list;    /* true: fill in `uses`; false: only count them */
 };
 
 static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
@@ -77,7 +78,7 @@ static void record_use(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     use.from = u->last[use.value];
     if (use.from == u->node + 1)
-        return; /* the node reads the value by another operand, too */
+        return; /* another operand of the node is the same value */
     u->last[use.value] = u->node + 1;
     if (u->list)
         u->b->uses[u->n] = use;
@@ -225,7 +226,7 @@ static void find_ends(struct balance *b, double limit)
     }
 }
 
-/* True if all nodes can be cut into stages that end within b->end. */
+/* True if the nodes can be cut into n_stages stages that keep b->end. */
 static bool is_feasible(struct balance *b)
 {
     unsigned char *now = b->feasible, *then = b->feasible + b->n + 1;
@@ -234,10 +235,10 @@ static bool is_feasible(struct balance *b)
     now[0] = 1;
     for (unsigned k = 0; k < b->n_stages; k++) {
         unsigned char *swap = now;
-        size_t open = 0; /* the stage can end at all positions below `open` */
+        size_t open = 0; /* the stage can end below `open` */
 
         memset(then, 0, b->n + 1);
-        /* A stage that begins later also has its first work later, so taking
+        /* If a stage begins later, its first work is later, too. So visiting
          * the beginnings in order gives the union of the intervals [first,
          * end]. */
         for (size_t i = 0, e = 1; e <= b->n; e++) {
@@ -265,7 +266,7 @@ static double find_limit(struct balance *b)
 
     for (size_t i = 0; i < b->s->graph->values.n; i++)
         high += b->cost->unit * b->cost->carry[i];
-    high *= 1.0 + 1e-9; /* exceeds the rounding errors of the sums */
+    high *= 1.0 + 1e-9; /* allows for rounding errors of the sums */
     low = PST_MAX(low, high * 1e-18);
     if (is_limit_feasible(b, low))
         return low;
@@ -284,12 +285,12 @@ static double find_limit(struct balance *b)
 /* --- the fewest bytes --------------------------------------------------- */
 
 struct bytes {
-    /* fewest bytes that stages send, by prefix: cut into k stages (now), and
-     * into k + 1 (then) */
+    /* by prefix: fewest bytes sent if it is cut into k stages (now) and into k
+     * + 1 (then) */
     double *now, *then;
-    /* dies[e]: first of the beginnings, + 1, whose stages must end before e
-     * (b->end is e - 1); next: by beginning, the next one in this list, + 1; 0:
-     * none */
+    /* Lists of stages by their longest end. dies[e]: beginning b, + 1, of the
+     * first stage with b->end == e - 1; next[b]: beginning, + 1, of the next
+     * stage in the same list. 0: none */
     size_t *dies, *next;
 };
 
@@ -415,7 +416,7 @@ enum pst_status pst_split_balance(struct pst_splitter *s,
 
     s->n_stages = n_stages;
     b.n = s->graph->nodes.n;
-    if (n_stages == 1) { /* also if the model computes nothing */
+    if (n_stages == 1) { /* also for a model without work */
         for (size_t i = 0; i < b.n; i++)
             s->graph->nodes.at[i]->stage = 0;
         return PST_OK;

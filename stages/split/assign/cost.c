@@ -29,7 +29,7 @@ static enum pst_status new_model(struct pst_splitter *s,
         const struct pst_value *value = s->graph->values.at[i];
         const double bytes = (double)pst_meta_bytes(&value->meta);
 
-        if (value->kind == PST_VALUE_NODE) /* a gradient is sent back, too */
+        if (value->kind == PST_VALUE_NODE) /* its gradient is sent back, too */
             ret->sent[i] = pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT
                                ? 2.0 * bytes
                                : bytes;
@@ -48,14 +48,14 @@ struct group {
 
 struct groups {
     struct pst_map modules; /* module path -> struct group */
-    /* by id of a call that has its own time, such as "n@1" */
+    /* by call id, for a call with its own measured time, such as "n@1" */
     struct group *of_call;
-    struct group *of_node; /* by index of a node that has its own time */
+    struct group *of_node; /* by index of a node with its own measured time */
     double seconds, estimate;
 };
 
-/* Returns the group of a node. A call with its own time is not part of its
- * module's group. */
+/* Returns the group of a node: its call's, if that has its own time, else its
+ * module's. */
 static struct group *group_of(const struct pst_splitter *s,
                               const struct groups *g, size_t node)
 {
@@ -124,8 +124,8 @@ static bool is_known(const struct pst_splitter *s, const char *name)
     return false;
 }
 
-/* Records the measured times. Nodes and calls with their own times are not part
- * of their module's group. */
+/* Records the measured times. The time of a module does not include calls and
+ * nodes that have times of their own. */
 static enum pst_status record_times(struct pst_splitter *s,
                                     const struct pst_cost_model *cost,
                                     struct groups *g)
@@ -156,8 +156,8 @@ static enum pst_status record_times(struct pst_splitter *s,
     return status;
 }
 
-/* Returns the share of a node in its group's time: in proportion to the
- * estimates, or equal if these are 0. */
+/* Returns the share of a node in its group's time: proportional to the
+ * estimates; equal shares if all estimates are 0. */
 static double node_share(const struct group *group, double estimate)
 {
     return group->estimate > 0.0 ? group->seconds * estimate / group->estimate

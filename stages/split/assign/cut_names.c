@@ -91,7 +91,7 @@ static bool is_module(const struct pst_splitter *s, const char *fqn)
 
 /* A call of a module: nodes in [begin, end). */
 struct call {
-    /* NULL: the module is not called itself */
+    /* NULL: adjacent nodes inside a module that is never called itself */
     const struct pst_module_call *call;
     size_t begin, end;
 };
@@ -114,8 +114,8 @@ static const struct pst_module_call *call_of(const struct pst_node *node,
     return ret;
 }
 
-/* Finds the calls of a module, in the order of their first nodes. at: by id of
- * a call, its index in `calls` + 1; 0: not found yet. */
+/* Finds the calls of a module, in the order of their first nodes. at: by call
+ * id, index in `calls` + 1; 0: not found yet. */
 static enum pst_status find_module_calls(struct pst_splitter *s,
                                          const char *fqn, size_t *at,
                                          struct calls *calls)
@@ -146,8 +146,8 @@ static bool is_inside(const char *path, const char *fqn)
     return strncmp(path, fqn, n) == 0 && path[n] == '.';
 }
 
-/* Finds runs of adjacent nodes inside a module that is not called itself but
- * contains other modules. */
+/* For a module that is never called itself but contains other modules: finds
+ * the runs of adjacent nodes inside it. */
 static enum pst_status find_node_runs(struct pst_splitter *s, const char *fqn,
                                       struct calls *calls)
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Keeps cuts out of the heads of language models (stages/passes/heads.h). A
- * stage that has all of a head computes it by chunks, whose sums have another
- * order, so the bits would depend on the cut. The same holds between a weight's
- * conversion to 16 bits and the matmul that reads it: its gradient would be
- * sent in 16 bits, while one stage adds it up in f32 (stages/compile/fusion.c).
+ * stage that has all of a head computes it by chunks and sums in another order,
+ * so the bits of the result would depend on the cut. The same holds for a cut
+ * between a weight's conversion to 16 bits and the matmul that reads it: the
+ * weight's gradient would be sent in 16 bits, while a single stage sums it in
+ * f32 (stages/compile/fusion.c).
  */
 #include "stages/passes/heads.h"
 
@@ -36,7 +37,7 @@ enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
         struct pst_cut *cut = &cuts->list.at[i];
         const struct pst_head_found *before = NULL, *head;
 
-        /* heads may overlap: a position before one may be inside another */
+        /* heads may overlap: the beginning of one may be inside another */
         while ((head = find_divided_head(&heads, cut->node)) != NULL) {
             cut->node = head->first;
             before = head;

@@ -10,7 +10,7 @@ static enum pst_status add_cuts(const struct pst_splitter *s,
                                 struct pst_cuts *cuts)
 {
     const struct pst_graph *graph = s->graph;
-    /* last node so far that is in a layer */
+    /* the previous node that is in a layer */
     const struct pst_node *before = NULL;
     size_t length_before = 0;
 

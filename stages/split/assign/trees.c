@@ -62,8 +62,8 @@ void pst_minima_clear(struct pst_minima *t)
     }
 }
 
-/* Updates the ancestors of a node: the minimum of the children, plus what was
- * added to all positions below the ancestor. */
+/* Recomputes the ancestors of a node: the minimum of the children, plus the
+ * amount added to all positions below. */
 static void update_ancestors(struct pst_minima *t, size_t node)
 {
     while (node > 1) {

@@ -16,16 +16,16 @@ struct pst_sums {
 bool pst_sums_init(struct pst_sums *t, struct pst_arena *arena, size_t n);
 void pst_sums_clear(struct pst_sums *t);
 void pst_sums_add(struct pst_sums *t, size_t place, double x);
-/* Returns the largest e >= begin with before[e] - before[begin] + unit * (sum
- * of positions below e) <= limit. Positions below begin must be 0 and no
- * position may be negative. */
+/* Returns the largest e >= begin for which before[e] - before[begin] + unit *
+ * (sum of positions below e) <= limit. Positions below begin must be 0, and
+ * none may be negative. */
 size_t pst_sums_find_end(const struct pst_sums *t, const double *before,
                          size_t begin, double unit, double limit);
 
-/* Minimum over positions of base + all amounts added to the position. */
+/* Minimum over positions; each has a base plus all amounts added to it. */
 struct pst_minima {
-    /* by tree node, 1 to 2 * width - 1. least: minimum below it; added: amount
-     * that was added to all positions below it. */
+    /* by tree node, 1 to 2 * width - 1. least: minimum of the positions below
+     * it; added: amount added to all of them. */
     double *least, *added;
     size_t width; /* number of leaves, a power of two */
 };

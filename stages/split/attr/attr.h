@@ -11,7 +11,7 @@
 #include "stages/files/safetensors.h"
 #include "stages/split/convert/again.h"
 
-/* A name and the tensor, or part of one, that it refers to. */
+/* A name, and the tensor or part of a tensor that has it. */
 struct pst_attr {
     /* name of the tensor, or of a part of it; owned by the plan */
     const char *name;
@@ -25,9 +25,10 @@ struct pst_attrs {
     unsigned tensors;                   /* number of different tensors */
 };
 
-/* Finds the tensor with that name, or else all parameters and buffers of the
- * module with that name ("": the model), under each of their names there.
- * PST_ERR_INPUT with the nearest name if there is none. Borrows plan. */
+/* Finds the tensor with that name. If there is none, finds all parameters and
+ * buffers of the module with that name ("": the model), under each of their
+ * names in the module. PST_ERR_INPUT with the nearest name if nothing is found.
+ * Borrows plan. */
 enum pst_status pst_attrs_find(const struct pst_plan *plan, const char *name,
                                struct pst_attrs *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -35,8 +36,8 @@ void pst_attrs_fini(struct pst_attrs *attrs);
 /* Returns the contiguous meta of the tensor or of its part. */
 struct pst_meta pst_attr_meta(const struct pst_plan *plan,
                               const struct pst_attr *attr);
-/* Returns the bytes of the largest of the tensor and these parts of it. A part
- * can be larger than the tensor, since its elements may overlap. */
+/* Returns the bytes of the tensor or of the largest of its parts in attrs. A
+ * part can be larger than the tensor, since its elements may overlap. */
 size_t pst_attrs_capacity(const struct pst_plan *plan,
                           const struct pst_attrs *attrs, unsigned param);
 /* Copies the named part out of the whole tensor `all`; dst is contiguous. */
@@ -76,7 +77,7 @@ void pst_setting_free(struct pst_setting *setting);
 struct pst_casting;
 
 struct pst_cast_counts {
-    unsigned cast, skipped; /* numbers of tensors that were cast, and skipped */
+    unsigned cast, skipped; /* numbers of tensors: cast; skipped */
     /* number of operands converted back to their old dtype */
     unsigned converted;
 };

@@ -109,9 +109,9 @@ static struct pst_value *find_value(const struct pst_caster *c, const char *fqn)
     return NULL;
 }
 
-/* Decides whether a tensor is cast. A tensor that cannot be cast or must keep
- * its dtype is skipped if there are several; if it was named alone (one), this
- * is an error. */
+/* Decides whether a tensor is cast. A tensor that cannot be cast, or must keep
+ * its dtype because it is written, is skipped; if it was named alone (`one`),
+ * it is an error. */
 static enum pst_status check_writes(struct pst_caster *c, struct pst_value *v,
                                     const struct pst_plan_param *param,
                                     const char *name, bool one, bool *ret_skip)
@@ -131,7 +131,7 @@ static enum pst_status check_writes(struct pst_caster *c, struct pst_value *v,
     else if (one && c->n_sites > 0)
         status = refuse_sites(c, "it is written in place", v->fqn);
     else if (one && param->is_complex)
-        *ret_skip = false; /* check_param then reports the reason */
+        *ret_skip = false; /* not skipped: check_param reports the error */
     c->n_sites = 0;
     c->sites.len = 0;
     return status;
@@ -211,8 +211,8 @@ static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
     return status;
 }
 
-/* Makes the model read the cast tensors by read_cast. Its weights have the
- * numbers of the plan's parameters. */
+/* Makes the model read cast tensors through read_cast. Numbers its weights as
+ * the plan's parameters. */
 static void redirect_reads(const struct pst_caster *c,
                            struct pst_casting *casting)
 {

@@ -10,10 +10,10 @@
 
 /* How one value of the state is cast. */
 struct pst_cast_target {
-    bool is_cast; /* true if the value is cast */
-    /* readers round the value: before the cast, after it */
+    bool is_cast;
+    /* nodes that read the value round it before the cast; after it */
     bool was_rounded, rounds;
-    /* dtypes that the value's readers see before and after the cast */
+    /* dtype in which nodes read the value before the cast; after it */
     enum pst_dtype old, new;
 };
 
@@ -23,7 +23,7 @@ struct pst_caster {
     const struct pst_plan *plan;
     enum pst_dtype dtype;
     struct pst_build build;
-    /* number of original values; the next three are by their ids */
+    /* number of values before the cast; the next three are by their ids */
     size_t n_values;
     enum pst_dtype *old_dtype;       /* original dtype of the value */
     struct pst_value **now;          /* value that replaces it, or NULL */

@@ -23,8 +23,7 @@ static struct pst_value *convert_value(struct pst_caster *c,
     return pst_rewrite_dtype(&c->build, node, v, dtype);
 }
 
-/* True if the node is the rounding that readers of this parameter needed before
- * the cast. */
+/* True if the node rounds a parameter that was kept in f32 before the cast. */
 static bool is_rounding(const struct pst_caster *c, const struct pst_node *node)
 {
     const struct pst_cast_target *t;
@@ -43,7 +42,7 @@ struct operands {
     bool replaced; /* an operand was replaced */
     bool changed;  /* an operand has another dtype than before */
     bool mixed;    /* floating-point operands have several dtypes */
-    /* dtype of these operands so far; PST_N_DTYPES: none yet */
+    /* promoted dtype of the floating-point operands; PST_N_DTYPES: none yet */
     enum pst_dtype common_dtype;
     /* original dtypes of the operands, in the order of the slots */
     struct PST_VEC(enum pst_dtype) was;
@@ -128,9 +127,9 @@ static void set_results(const struct pst_node *node,
     }
 }
 
-/* Converts new content of a written tensor back to the tensor's dtype; in a
- * model with in-place writes, records nodes whose results have another dtype.
- */
+/* Converts the new content of a written tensor back to the tensor's dtype. In a
+ * model that writes in place, records nodes whose results have another dtype:
+ * they prevent the cast. */
 static enum pst_status check_results(struct pst_caster *c,
                                      struct pst_node *node)
 {

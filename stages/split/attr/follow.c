@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Casts another export of a model as changes of a running job have cast the
- * model. */
+/* Casts another export of a model in the way in which a running job has cast
+ * the model. */
 #include "stages/split/attr/follow.h"
 
 #include "stages/ops/core/op.h"
@@ -10,7 +10,7 @@
 static const enum pst_dtype dtypes[PST_MAX_FOLLOWS] = {PST_F32, PST_BF16,
                                                        PST_F16, PST_F64};
 
-/* Returns the dtype that the model's readers see. */
+/* Returns the dtype in which nodes read the parameter. */
 static enum pst_dtype read_dtype(const struct pst_plan_param *p)
 {
     return p->rounded ? p->rounds : p->meta.dtype;
@@ -41,7 +41,7 @@ const struct pst_plan_param *pst_cast_like(const struct pst_plan *like,
     return pst_meta_same(&meta, &now->meta) ? now : NULL;
 }
 
-/* Lists the tensors of `plan` that become `dtype`. */
+/* Lists the tensors of `plan` that must be cast to `dtype`. */
 static enum pst_status list_tensors(const struct pst_plan *plan,
                                     const struct pst_plan *like,
                                     enum pst_dtype dtype, struct pst_attrs *ret,
@@ -61,8 +61,9 @@ static enum pst_status list_tensors(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* A tensor is kept in f32 and rounded by its readers if `like` has it so:
- * pst_model_cast does that for tensors that want a gradient. */
+/* Sets requires_grad of each tensor to `rounded` of the tensor in `like`:
+ * pst_model_cast keeps a tensor that requires a gradient in f32, and readers
+ * round it. */
 static void set_gradients(struct pst_model *model, struct pst_plan *plan,
                           const struct pst_plan *like)
 {

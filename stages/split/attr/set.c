@@ -35,8 +35,8 @@ struct setter {
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Reads values for a tensor that is kept in f32; the file may have it in the
- * 16-bit dtype that the model reads. */
+/* Reads values for a tensor that is kept in f32. The file may have the tensor
+ * in f32 or in the 16-bit dtype in which nodes read it. */
 static enum pst_status read_rounded(const struct pst_safetensors_entry *entry,
                                     const struct pst_meta *to, void *dst,
                                     struct pst_diag *diag)
@@ -68,9 +68,9 @@ static enum pst_status read_given(const struct pst_setting *s,
     return PST_OK;
 }
 
-/* Writes the given values to the named part of the tensor `all`; compare: only
- * compares them. scratch has capacity for the part; for two of them if compare
- * is true. */
+/* Writes the given values to the named part of the tensor `all`; with
+ * `compare`, compares them instead. scratch has capacity for one part, with
+ * `compare` for two. */
 static enum pst_status write_given(const struct pst_setting *s,
                                    const struct given *g, char *all,
                                    bool compare, void *scratch, bool *ret_same,
@@ -191,8 +191,8 @@ static enum pst_status parse_number(const struct setter *s, struct given *g)
     return ok ? PST_OK : bad_number(s, g->attr, dtype);
 }
 
-/* Checks that several names of a tensor, or overlapping parts of it, are given
- * the same values. */
+/* Checks that all names of a tensor, and parts of it that overlap, get equal
+ * values. */
 static enum pst_status check_tensor(const struct setter *s, unsigned param)
 {
     const struct pst_setting *set = s->setting;
@@ -301,8 +301,8 @@ static bool is_set(const struct pst_attrs *attrs, unsigned param)
     return false;
 }
 
-/* Makes the model read the tensors of attrs by read_set. Its weights have the
- * numbers of the plan's parameters. */
+/* Makes the model read the tensors of attrs through read_set. Numbers its
+ * weights as the plan's parameters. */
 static void redirect_reads(struct pst_model *model,
                            const struct pst_attrs *attrs,
                            struct pst_setting *setting)
@@ -319,8 +319,8 @@ static void redirect_reads(struct pst_model *model,
     }
 }
 
-/* Gives the model another digest, so that checkpoints without the new values do
- * not fit this plan, and those with them do not fit the old plan. */
+/* Changes the model's digest: checkpoints without the new values must not fit
+ * this plan, and checkpoints with them must not fit the old plan. */
 static enum pst_status change_digest(struct pst_model *model,
                                      const struct pst_attrs *attrs,
                                      struct pst_diag *diag)

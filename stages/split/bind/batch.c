@@ -10,7 +10,7 @@ static enum pst_status bind_rows(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     b->plan = plan;
-    /* checks the plan, since sizes other than rows may have been set */
+    /* sizes other than rows may have been set, so their ranges are checked */
     if (rows == pst_plan_rows(plan)) {
         status = pst_symbols_check(&plan->symbols, diag);
         if (status != PST_OK)

@@ -21,11 +21,11 @@ struct wanted {
 
 struct binder {
     struct pst_plan *from, *to;
-    int64_t rows; /* 0: sizes other than rows are bound */
+    int64_t rows; /* 0: the request is for sizes other than rows */
     struct PST_VEC(struct wanted) wanted;
     char request[160];      /* the request, for messages */
     struct pst_build build; /* builds the graph of the current stage */
-    /* by value id of the current stage's old graph: value of the new one */
+    /* new value, by value id in the current stage's old graph */
     struct pst_value **map;
     struct pst_diag *diag;
 };
@@ -146,8 +146,8 @@ static enum pst_status set_sizes(struct binder *b, const char *specs)
     return status;
 }
 
-/* Copies the symbols of the plan, without the values of those in the requested
- * sizes. */
+/* Copies the symbols of the plan. The symbols of the requested sizes lose their
+ * values. */
 static enum pst_status copy_symbols(struct binder *b)
 {
     struct pst_symbols loose;
@@ -167,8 +167,8 @@ static enum pst_status copy_symbols(struct binder *b)
     return status;
 }
 
-/* Computes the symbols from the requested sizes, those that are a single symbol
- * first. */
+/* Computes the symbols from the requested sizes; sizes that are a single symbol
+ * come first. */
 static enum pst_status solve_symbols(struct binder *b)
 {
     struct pst_symbols *symbols = &b->to->symbols;
@@ -215,8 +215,8 @@ static enum pst_status check_wanted(struct binder *b)
     return PST_OK;
 }
 
-/* Checks the ranges of symbols. If sizes other than rows are set, the rows may
- * still change, so ranges that depend on them are checked later. */
+/* Checks the ranges of symbols. When sizes other than rows are set, ranges that
+ * depend on the rows are checked later: the rows may still change. */
 static enum pst_status check_ranges(struct binder *b)
 {
     const struct pst_plan_input *input = pst_row_input(b->from);
@@ -294,8 +294,8 @@ static enum pst_status bind_input(struct binder *b,
 
 /* --- stages ------------------------------------------------------------- */
 
-/* Adds an input or state value of the stage. meta: the value's new meta; of a
- * value from an edge, that of the sender's output. */
+/* Adds an input or state value to the stage's graph. meta: its new meta; for a
+ * value from an edge, the meta of the sender's output. */
 static enum pst_status bind_given(struct binder *b,
                                   const struct pst_value *value,
                                   const struct pst_meta *meta)
@@ -382,7 +382,7 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 {
     const struct pst_stage *from = &b->from->stages.at[index];
     struct pst_replay replay = {.symbols = &b->to->symbols};
-    /* the strings and inputs outlive this plan */
+    /* shares strings and inputs with the old plan, which outlives this one */
     struct pst_stage stage = *from;
     enum pst_status status = pst_graph_new(&stage.graph, b->diag);
 
@@ -477,7 +477,8 @@ static enum pst_status bind_outputs(struct binder *b)
     return PST_OK;
 }
 
-/* Builds the plan for the requested sizes; frees what the binder owns. */
+/* Builds the plan for the requested sizes unless `status` is an error; frees
+ * the memory of the binder. */
 static enum pst_status bind_plan(struct binder *b, enum pst_status status,
                                  struct pst_plan **ret)
 {

@@ -12,24 +12,24 @@
 #include "stages/split/bind/rows.h"
 
 /*
- * The plans of a step's microbatches. If their numbers of rows differ, the
+ * The plans of a step's microbatches. If the rows cannot be divided evenly, the
  * first microbatches have one row more than the others.
  */
 struct pst_batch {
-    struct pst_plan *plan; /* plan of the first microbatches, or of all */
+    struct pst_plan *plan; /* plan of all microbatches but the last n_tail */
     /* plan of the last n_tail microbatches; NULL: n_tail is 0 */
     struct pst_plan *tail;
     unsigned microbatches, n_tail;
-    /* `plan` if pst_batch_init made it; NULL: it is the caller's */
+    /* `plan` if pst_batch_init made it; NULL: `plan` belongs to the caller */
     struct pst_plan *owned;
-    /* resized plan that `plan` was bound from (pst_plan_resize), set by the
-     * caller, freed by pst_batch_fini; or NULL */
+    /* resized plan (pst_plan_resize) from which `plan` was bound; the caller
+     * sets it, pst_batch_fini frees it; or NULL */
     struct pst_plan *sized;
 };
 
-/* Binds a plan to the rows of a microbatch (`rows`) or of a step (`batch`),
- * which are divided as evenly as possible; 0: not given. Without either,
- * microbatches are as exported. Borrows plan until pst_batch_fini. */
+/* Binds a plan to a number of rows per microbatch (`rows`) or per step
+ * (`batch`), which is then divided as evenly as possible; 0: not given. Without
+ * either, microbatches are as exported. Borrows plan until pst_batch_fini. */
 enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
                                int64_t batch, unsigned microbatches,
                                struct pst_batch *ret,

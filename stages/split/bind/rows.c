@@ -108,8 +108,8 @@ static const char *const *output_dims(const struct pst_plan *plan,
         .arg.value->dims;
 }
 
-/* Guesses the dimension of the rows from the sizes: `chunk` if that is 0 or has
- * this many rows, else the only dimension that has, else 0. */
+/* Guesses which dimension has the rows: `chunk` if it is 0 or has this many
+ * rows, else the only dimension that has, else 0. */
 static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
                           int64_t rows)
 {

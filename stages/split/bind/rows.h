@@ -6,12 +6,12 @@
  */
 #include "stages/split/plan.h"
 
-/* Returns the expression of the size that is divided; NULL: it is fixed, or the
- * input is not divided. */
+/* Returns the expression of the size along which the input is divided; NULL:
+ * that size is fixed, or the input is not divided. */
 const char *pst_row_expr(const struct pst_plan_input *input);
-/* Returns the input that defines the rows of a microbatch: the first whose
- * divided size is a single symbol, else the first with a symbolic one, else the
- * first that is divided; NULL if none is divided. */
+/* Returns the input that defines the rows of a microbatch: the first input
+ * whose divided size is a single symbol, else the first with a symbolic divided
+ * size, else the first that is divided; NULL if none is divided. */
 const struct pst_plan_input *pst_row_input(const struct pst_plan *plan);
 /* Finds an input by name; `option` is named in the error for an unknown
  * name. */
@@ -34,10 +34,10 @@ bool pst_plan_is_free(const struct pst_plan *plan);
 
 /* Finds the dimension of a user output along which microbatches are
  * concatenated: the first whose symbolic size depends on the number of rows. If
- * the plan's sizes are fixed, it is guessed: the dimension along which the
- * input is divided, if that is 0 or has the size of the rows in the output,
- * too; else the only dimension of that size. 0 if undetermined. *ret_rows (or
- * NULL): true if the output has one entry per row in that dimension. */
+ * the sizes are fixed, the dimension is guessed: that along which the input is
+ * divided, if it is 0 or the output has the rows' size there; else the only
+ * dimension of that size. 0 if undetermined. *ret_rows (or NULL): true if the
+ * output has one entry per row in that dimension. */
 enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
                                     unsigned *ret, bool *ret_rows,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -145,8 +145,8 @@ static enum pst_status add_param(struct maker *m, unsigned i)
     return PST_OK;
 }
 
-/* Permutes the values of the state until they are in the plan's order, as they
- * were in the model. */
+/* Reorders the values of the state: in the plan they have the order of the
+ * original model. */
 static enum pst_status order_state(struct maker *m)
 {
     struct pst_graph *graph = m->graph;
@@ -294,7 +294,7 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
 /* --- cutting -------------------------------------------------------------- */
 
 /* Lists the parameters that `like` transmits and the owners of its carried
- * buffers, as far as the model has them. */
+ * buffers, if the model has these tensors. */
 static enum pst_status list_transmitted(struct pst_splitter *s,
                                         const struct pst_plan *like,
                                         struct pst_split_options *options)

@@ -22,9 +22,9 @@ const struct pst_plan_param *pst_plan_find_bf16(const struct pst_plan *plan);
 enum pst_status pst_plan_check_editable(const struct pst_plan *plan,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Cuts a model whose nodes have their stages, which are those of `like`, and
- * transmits the same parameters as `like`. loss: index in the model's outputs.
- * Borrows model. */
+/* Cuts a model whose nodes already have their stages, those of `like`.
+ * Parameters that `like` transmits are transmitted again. loss: index in the
+ * model's outputs. Borrows model. */
 enum pst_status pst_split_again(struct pst_model *model,
                                 const struct pst_plan *like, int loss,
                                 struct pst_plan **ret,

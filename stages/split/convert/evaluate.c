@@ -13,10 +13,10 @@
 #define TAG PST_TAG_PLAN
 
 enum {
-    MAX_WRITTEN = 4, /* buffers that a note names */
+    MAX_WRITTEN = 4, /* maximum number of buffers named in a note */
 };
 
-/* Nodes that a message names; one per operator, module and source line. */
+/* Nodes to name in a message: one per operator, module and source line. */
 struct places {
     struct PST_VEC(const struct pst_node *) at;
     bool failed;
@@ -202,7 +202,7 @@ static void mark_read(void *ctx, struct pst_value **slot, unsigned arg)
     (*slot)->aux = &read_mark;
 }
 
-/* Marks all that outputs of the user depend on. */
+/* Marks the values that user outputs depend on. */
 static void mark_outputs(struct pst_graph *graph)
 {
     for (size_t i = 0; i < graph->values.n; i++)
@@ -221,8 +221,8 @@ static void mark_outputs(struct pst_graph *graph)
     }
 }
 
-/* True if the buffer stays as it is, as statistics of norms do in
- * evaluation. */
+/* True if the update does not change the buffer, like that of a norm's
+ * statistics in evaluation. */
 static bool writes_itself(const struct pst_output *update)
 {
     const struct pst_value *v = update->arg.value;
@@ -242,8 +242,8 @@ static bool writes_itself(const struct pst_output *update)
     return true;
 }
 
-/* Adds a note that names the buffers which outputs depend on and which the
- * model writes: the file does not tell whether it does so after eval(). */
+/* Adds a note that names the buffers which the model writes and outputs depend
+ * on: the file does not show whether the model writes them after eval(). */
 static enum pst_status note_written(struct pst_plan *plan,
                                     struct pst_diag *diag)
 {
@@ -340,7 +340,7 @@ static enum pst_status restore_stages(const struct pst_graph *from,
     return PST_OK;
 }
 
-/* Reads the value of a parameter of the evaluated plan. */
+/* Reads the value of a parameter of the plan that is evaluated. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {

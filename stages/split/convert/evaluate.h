@@ -24,10 +24,10 @@ struct pst_eval_options {
     /* fnmatch(3) patterns of modules; submodules match, too. */
     const char *const *keep;
     size_t n_keep;
-    /* The parameters will be averages (--use-ema), which are f32 also for those
-     * that are trained in bf16 (--params bf16). */
+    /* The parameters will be averages (--use-ema): f32, even if the parameters
+     * are trained in bf16 (--params bf16). */
     bool averages;
-    bool has_cache; /* the buffers that the model writes are its cache */
+    bool has_cache; /* the model's buffers are a cache: no note */
 };
 
 /*

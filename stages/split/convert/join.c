@@ -24,7 +24,7 @@ struct joiner {
     struct PST_VEC(struct pst_stage_input) stage_inputs;
     pst_join_eval_fn eval; /* NULL: all nodes are copied as they are */
     void *ctx;
-    bool wide; /* parameters that are trained in bf16 become f32 */
+    bool wide; /* parameters trained in bf16 become f32 */
     struct pst_diag *diag;
 };
 
@@ -124,7 +124,7 @@ static enum pst_status join_state(struct joiner *j)
 }
 
 /* Returns the joined value that an edge transfers; for an edge that carries a
- * buffer, the buffer. */
+ * buffer to the next microbatch, the buffer. */
 static struct pst_value *joined_value(const struct joiner *j,
                                       const struct pst_edge *edge)
 {
@@ -163,8 +163,8 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
     return status;
 }
 
-/* True for a reader's conversion of a parameter to the dtype that it has in the
- * joined plan: its result is the parameter there. */
+/* True if the node converts a parameter to the dtype that the parameter has in
+ * the joined plan: there, readers take the parameter itself. */
 static bool is_dropped(const struct joiner *j, const struct pst_node *node)
 {
     const struct pst_value *v =
@@ -209,8 +209,8 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
 
 /* --- outputs ------------------------------------------------------------ */
 
-/* Finds the index of a value in the joined graph's outputs; adds the value if
- * it is not there. */
+/* Returns the index of a value in the joined graph's outputs; adds the value as
+ * an output if needed. */
 static enum pst_status place_output(struct joiner *j, struct pst_value *value,
                                     unsigned *ret)
 {
@@ -316,8 +316,8 @@ static enum pst_status join_head(struct joiner *j)
     return PST_OK;
 }
 
-/* Copies the parameters, for one stage. Borrows names from the parent, which
- * outlives the plan. */
+/* Copies the parameters; stage 0 is their only reader and owner. Borrows names
+ * from the parent, which outlives the plan. */
 static enum pst_status join_params(struct joiner *j)
 {
     for (size_t i = 0; i < j->from->params.n; i++) {

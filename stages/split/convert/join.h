@@ -14,10 +14,10 @@
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Joins the stages like pst_plan_join, and replaces nodes for which `eval`
- * returns true by those that model.eval() would run. With `wide`, parameters
- * that are trained in bf16 (--params bf16) are f32, as the readers of the model
- * convert them; start values are converted. */
+/* Joins the stages like pst_plan_join. Nodes for which `eval` returns true are
+ * replaced by the nodes that model.eval() would run. With `wide`, parameters
+ * that are trained in bf16 (--params bf16) become f32, and their readers need
+ * no conversion; start values are converted. */
 typedef bool (*pst_join_eval_fn)(void *ctx, const struct pst_node *node);
 enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
                                  void *ctx, bool wide, struct pst_plan **ret,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cuts another export of a model into the stages of a plan of the model. */
+/* Cuts another export of a model into the stages of the model's plan. */
 #include "stages/split/convert/evaluate.h"
 
 #include <string.h>
@@ -40,8 +40,8 @@ static void find_missing_state(void *ctx, struct pst_value **slot, unsigned arg)
         s->missing = v->fqn;
 }
 
-/* Checks that the file is an export of the same model. This check comes before
- * that of the loss, since it has the best message for a wrong file. */
+/* Checks that the file is an export of the same model. Comes before the check
+ * of the loss, since its message explains a wrong file better. */
 static enum pst_status check_model(const struct pst_model *model,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -58,8 +58,8 @@ static enum pst_status check_model(const struct pst_model *model,
                               s.missing);
 }
 
-/* True if the evaluation model takes the f32 average of a parameter that the
- * plan trains in bf16; p is the model's, q the plan's. */
+/* True if p, of the evaluation model, is to take the f32 average of q, which
+ * the plan trains in bf16. */
 static bool is_average(const struct pst_plan_param *q,
                        const struct pst_plan_param *p)
 {
@@ -70,9 +70,9 @@ static bool is_average(const struct pst_plan_param *q,
            pst_meta_same(&meta, &p->meta);
 }
 
-/* Checks that names, dtypes and shapes of the state are those of the plan, but
- * for dtypes that follow the plan's; constants are not compared, since each
- * export has its own. */
+/* Checks that the state has the plan's names, shapes and dtypes. Dtypes that
+ * are adapted to the plan may differ. Constants are not compared: each export
+ * has its own. */
 static enum pst_status check_names(const struct pst_plan *whole,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -103,7 +103,7 @@ static enum pst_status check_names(const struct pst_plan *whole,
     return PST_OK;
 }
 
-/* Reads the values of the plan's parameters, and constants from the file. */
+/* Reads parameters and buffers from the plan, constants from the file. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
@@ -125,10 +125,10 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 struct placer {
     const struct pst_plan *whole, *like;
     struct pst_graph *graph;
-    /* lowest stage that has the operands which the current node reads from
-     * other nodes */
+    /* first stage that has all operands of the current node that other nodes
+     * compute */
     int least;
-    /* a tensor of the state that the current node reads; or NULL */
+    /* a tensor of the state among the current node's operands; or NULL */
     const char *state;
     /* tensors that the node reads */
     struct PST_VEC(const struct pst_plan_param *) reads;
@@ -215,8 +215,8 @@ static bool reads_state(const struct pst_node *node)
     return false;
 }
 
-/* Fills an empty stage with the last node that may run there, such as a loss or
- * an activation: nodes are assigned to the earliest stage otherwise. */
+/* Moves into an empty stage the last node that may run there, such as a loss or
+ * an activation. Nodes were assigned to the earliest possible stage. */
 static void fill_stage(struct pst_graph *graph, int stage, int *first,
                        unsigned n_stages)
 {
@@ -284,7 +284,8 @@ static enum pst_status split_whole(struct pst_eval_cut *cut,
 {
     const struct pst_plan *like = cut->like;
     const char *loss_fn = pst_plan_root(like)->loss_fn;
-    /* This policy ignores markers: the stages come from the plan. */
+    /* The policy does not matter: the stages come from the plan. "flops"
+     * ignores markers. */
     struct pst_split_options options = {
         .policy = "flops", .stages = 1, .loss_fn = loss_fn};
 

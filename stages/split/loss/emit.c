@@ -81,7 +81,7 @@ static struct pst_value *emit_huber(struct pst_loss_adder *a)
     return emit_pair(a, &pst_op_huber_loss, true);
 }
 
-/* Emits binary_cross_entropy_with_logits; pos_weight is a tensor of one
+/* Emits binary_cross_entropy_with_logits. pos_weight becomes a tensor of one
  * element, which broadcasts. */
 static struct pst_value *emit_bce_with_logits(struct pst_loss_adder *a)
 {

@@ -95,8 +95,7 @@ static enum pst_status set_targets(struct pst_loss_adder *a, const char *key,
 
 static const struct option {
     const char *key;
-    /* bit that a function must have for this option; 0: all functions take
-     * it */
+    /* bit in `takes` of functions with this option; 0: all functions have it */
     unsigned bit;
     enum pst_status (*set)(struct pst_loss_adder *a, const char *key,
                            const char *value);
@@ -269,9 +268,9 @@ static bool is_cast(const struct pst_loss_adder *a)
            (a->x->meta.dtype == PST_BF16 || a->x->meta.dtype == PST_F16);
 }
 
-/* Makes the target: like the output, but f32 under autocast, or without the
- * dimension of the classes if the target holds class indices. Symbolic sizes
- * stay symbolic. */
+/* Finds or adds the target, an input. Its meta is that of the output, in f32
+ * under autocast; for class indices, i64 without the dimension of the classes.
+ * Symbolic sizes stay symbolic. */
 static enum pst_status add_target(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_meta meta = a->x->meta;
@@ -312,8 +311,8 @@ static enum pst_status add_output(struct pst_loss_adder *a,
     return status;
 }
 
-/* Adds the nodes of the loss after the last operator, but before markers at the
- * end of the graph, which then have no effect. */
+/* Adds the nodes of the loss after the last operator but before markers at the
+ * end of the graph: such markers have no effect then. */
 static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_graph *graph = a->s->graph;
@@ -333,8 +332,7 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     for (size_t i = 0; i < n; i++)
         end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
-    /* the loss is not part of any module, so that it stays when a module is
-     * replaced */
+    /* the loss belongs to no module: replacing a module keeps it */
     a->build.call = NULL;
     a->build.prefix = "loss";
     if (is_cast(a)) {

@@ -14,8 +14,7 @@ struct pst_loss_options {
     const char *target;
     const char *reduction; /* "mean" or "sum" */
     int64_t ignore_index;
-    /* dimension of the classes; INT64_MIN: chosen by the number of dimensions
-     */
+    /* dimension of the classes; INT64_MIN: not given, see class_dim() */
     int64_t dim;
     bool probabilities; /* the target has a probability for each class */
     double smoothing;   /* label smoothing */
@@ -47,13 +46,13 @@ enum {
 struct pst_loss_function {
     const char *name;
     unsigned takes;
-    /* the output has C classes; otherwise the loss is elementwise */
+    /* the output has C classes; false: the loss is elementwise */
     bool classes;
     struct pst_value *(*emit)(struct pst_loss_adder *a);
 };
 
-/* Reshapes (..., C) and the target to (N, C) and (N), since the operators
- * expect classes in dimension 1. */
+/* Reshapes the output from (..., C) to (N, C) and the target to (N), since the
+ * operators expect the classes in dimension 1. */
 void pst_loss_flatten(struct pst_loss_adder *a, unsigned dim);
 /* Finds the function of that name. */
 enum pst_status pst_loss_choose(struct pst_loss_adder *a,

@@ -73,7 +73,7 @@ enum pst_status pst_loss_find(struct pst_splitter *s,
     return PST_OK;
 }
 
-/* Returns the bytes of a path before its last part ("0.z" -> "0."). */
+/* Returns the length of a path without its last part (2, "0.", for "0.z"). */
 static size_t folder_length(const char *path)
 {
     const char *dot = strrchr(path, '.');
@@ -82,7 +82,7 @@ static size_t folder_length(const char *path)
 }
 
 /* Returns the output named "loss" in the container whose path is the first
- * `prefix` bytes of `like`; or -1. */
+ * `prefix` bytes of `like`; -1 if there is none. */
 static int named_loss(const struct pst_loss_outputs *leaves, const char *like,
                       size_t prefix)
 {
@@ -99,10 +99,11 @@ static bool is_scalar_loss(const struct pst_output *output)
     return is_loss(output) && output->arg.value->meta.rank == 0;
 }
 
-/* Returns the output named "loss", else the one of that name beside the first
- * output, else the first output if it is a scalar. A single element with
- * dimensions does not count: it may be the result for a batch of one. A "loss"
- * elsewhere may be a part of the first output. */
+/* Returns the output named "loss". If there is none and the first output is a
+ * scalar, returns the output "loss" in the same container, else the first
+ * output. An output with dimensions and one element is not a scalar: it may be
+ * the result for a batch of one. A "loss" in another container may be a part of
+ * the first output. -1: none. */
 static int default_loss(const struct pst_loss_outputs *leaves)
 {
     int named;
@@ -117,8 +118,9 @@ static int default_loss(const struct pst_loss_outputs *leaves)
     return named >= 0 ? named : 0;
 }
 
-/* Adds a note on the output that was chosen as the loss if others are scalars,
- * too, unless it is the first and has the name of a loss. */
+/* Adds a note on the output that was chosen as the loss if there are other
+ * scalar outputs. If the chosen output is named "loss", only the first output
+ * counts. */
 static enum pst_status note_chosen(struct pst_splitter *s,
                                    const struct pst_loss_outputs *leaves,
                                    int chosen)

@@ -22,10 +22,10 @@ enum pst_status pst_loss_leaves(struct pst_splitter *s,
 enum pst_status pst_loss_find(struct pst_splitter *s,
                               const struct pst_loss_outputs *leaves,
                               const char *name, int *ret) PST_MUST_CHECK;
-/* pst_loss_is_mirror: true if spec is a specification in PyTorch's form: True,
- * False, and tuples, lists and dicts of these with the structure of the
- * outputs. pst_loss_mirror sets *ret to the leaf of the first True, which is
- * the loss. */
+/* A loss specification in PyTorch's form consists of True, False, and tuples,
+ * lists and dicts of these with the structure of the outputs.
+ * pst_loss_is_mirror: true if spec has this form. pst_loss_mirror sets *ret to
+ * the leaf of the first True, which is the loss. */
 bool pst_loss_is_mirror(const char *spec);
 enum pst_status pst_loss_mirror(struct pst_splitter *s,
                                 const struct pst_loss_outputs *leaves,

@@ -17,7 +17,7 @@ struct mirror {
     enum kind kind;
     const char *text; /* the specification as written, for messages */
     int len;
-    const char *key; /* key of this child in a dict */
+    const char *key; /* key, if it is in a dict */
     struct mirror *first, *next;
     size_t n; /* number of children */
 };
@@ -62,7 +62,7 @@ static bool accept_char(struct reader *r, char c)
 
 static enum pst_status read_any(struct reader *r, struct mirror **ret);
 
-/* Parses 'KEY': of a dict. */
+/* Parses "'KEY':" in a dict. */
 static enum pst_status read_key(struct reader *r, const char **ret)
 {
     const char *begin, *end;
@@ -170,8 +170,8 @@ static const char *path_below(const char *path, const char *prefix)
     return path[n] == '.' ? path + n + 1 : path + n;
 }
 
-/* Counts the leaves below prefix; *ret: index of the last one, unchanged if
- * there is none. */
+/* Counts the leaves whose paths begin with prefix. *ret: index of the last of
+ * them, unchanged if there is none. */
 static size_t count_leaves(const struct pst_loss_outputs *l, const char *prefix,
                            int *ret)
 {
@@ -185,8 +185,8 @@ static size_t count_leaves(const struct pst_loss_outputs *l, const char *prefix,
     return n;
 }
 
-/* Returns the name of child k of prefix, in the order of the leaves; NULL after
- * the last. The leaves of a child are adjacent. */
+/* Returns the name of child k of the container `prefix`, in the order of the
+ * leaves; NULL after the last child. Leaves of the same child are adjacent. */
 static const char *find_child(const struct reader *r, const char *prefix,
                               size_t k, bool *nomem)
 {
@@ -213,7 +213,7 @@ static const char *find_child(const struct reader *r, const char *prefix,
     return NULL;
 }
 
-/* Prints the outputs below prefix by their paths: "(0, 1)". */
+/* Prints the paths of the outputs in the container `prefix`: "(0, 1)". */
 static void outputs_text(const struct reader *r, const char *prefix,
                          struct pst_str *out)
 {
@@ -294,8 +294,8 @@ static enum pst_status match_children(struct reader *r, const struct mirror *m,
     return status;
 }
 
-/* Matches the specification with the outputs. *found: index of the leaf that is
- * the loss; -1 until it is found. */
+/* Matches the specification m with the outputs below prefix. *found: index of
+ * the leaf that is the loss; -1 until it is found. */
 static enum pst_status match_spec(struct reader *r, const struct mirror *m,
                                   const char *prefix, int *found)
 {

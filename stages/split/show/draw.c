@@ -11,10 +11,10 @@
 
 #include "stages/base/plural.h"
 
-#define MAX_NAMES 3 /* values named on an arrow; others are counted */
+#define MAX_NAMES 3 /* values named on an arrow; the others are counted */
 
-/* All values from one stage to another. Edges are sorted by producer; [begin,
- * end) are those of stage `from`. */
+/* All values from stage `from` to stage `to`. The edges of stage `from` are
+ * [begin, end): edges are sorted by producer. */
 struct arrow {
     unsigned from, to, values;
     double bytes;
@@ -36,7 +36,7 @@ static bool sum_arrow(const struct pst_plan *plan, struct arrow *arrow)
     return arrow->values > 0;
 }
 
-/* Advances to the next arrow, from a zeroed *arrow to the first one; returns
+/* Advances to the next arrow; a zeroed *arrow advances to the first. Returns
  * false at the end. */
 static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
 {
@@ -48,7 +48,7 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
             return false;
         arrow->begin = arrow->end;
         arrow->from = plan->edges.at[arrow->begin].from_stage;
-        /* ++to begins at stage 0: carried buffers go to earlier stages */
+        /* ++to begins at stage 0: a carried buffer goes to an earlier stage */
         arrow->to = UINT_MAX;
         while (arrow->end < plan->edges.n &&
                plan->edges.at[arrow->end].from_stage == arrow->from)
@@ -284,7 +284,8 @@ static void svg_text(struct pst_str *out, double x, double y,
 
 #define ROW 15.0 /* height of a group's line in the stage's box */
 
-/* Returns the height of all boxes, so that the groups of every stage fit. */
+/* Returns the height of a box that fits the groups of any stage; all boxes have
+ * this height. */
 static double box_height(const struct pst_plan *plan)
 {
     struct pst_show_group groups[PST_SHOW_GROUPS];

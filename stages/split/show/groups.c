@@ -5,8 +5,8 @@
 #include "stages/graph/calls.h"
 #include "stages/ops/core/op.h"
 
-/* Returns the ancestor of the call, or the call itself, that is directly inside
- * `outer`. */
+/* Returns the call directly inside `outer` that contains the call, or the call
+ * itself. */
 static const struct pst_module_call *child_of(
     const struct pst_module_call *call, const struct pst_module_call *outer)
 {

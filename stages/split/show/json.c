@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* All functions below return NULL if memory runs out. They accept NULL for a
- * part that could not be made, and then return NULL, too. */
+/* All functions below return NULL if memory runs out, also if an argument is
+ * NULL because memory ran out before. */
 
 static json_t *append_value(json_t *list, json_t *value)
 {
@@ -17,8 +17,8 @@ static json_t *append_value(json_t *list, json_t *value)
     return NULL;
 }
 
-/* Makes a JSON string; bytes that are not UTF-8 are replaced, since names come
- * from files. */
+/* Makes a JSON string. Names come from files: bytes that are not UTF-8 are
+ * replaced. */
 static json_t *text_json(const char *s)
 {
     struct pst_str valid = {0};

@@ -14,9 +14,9 @@ void pst_show_amount(struct pst_str *out, int width, double x, double step,
 int64_t pst_show_params(const struct pst_graph *graph);
 /* Appends the range of the graph's modules: "layers.0 .. layers.5". */
 void pst_show_modules(struct pst_str *out, const struct pst_graph *graph);
-/* Groups a stage's operators by the outermost calls that distinguish them, in
- * order. Returns the number of groups; *ret_more: number of groups beyond
- * PST_SHOW_GROUPS. */
+/* Groups a stage's operators by module call, in order: the calls directly
+ * inside the innermost call that contains all operators. Returns the number of
+ * groups; *ret_more: number of groups beyond PST_SHOW_GROUPS. */
 #define PST_SHOW_GROUPS 24
 struct pst_show_group {
     const struct pst_module_call *call;

@@ -91,8 +91,9 @@ static bool begins_with(const char *line, const char *const *words, size_t n)
     return false;
 }
 
-/* Prints the lines of the graph's text that begin with one of the words (with),
- * or with none of them; `before` is printed before the first of these lines. */
+/* Prints the lines of the graph's text that begin with one of the words; if
+ * !with, those that begin with none. Prints `before` before the first of these
+ * lines. */
 static void add_lines(struct pst_str *out, const char *text, const char *before,
                       const char *const *words, size_t n_words, bool with)
 {

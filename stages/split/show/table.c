@@ -65,8 +65,8 @@ static void add_stage(struct pst_str *out, const struct pst_stage *stage)
     pst_str_add(out, "\n");
 }
 
-/* True for state with several readers, except constants, of which every reader
- * has a copy. */
+/* True for state that several stages read, except constants: every stage has
+ * its own copy of them. */
 bool pst_show_is_shared(const struct pst_plan_param *param)
 {
     return param->n_stages > 1 && param->kind != PST_VALUE_CONST;

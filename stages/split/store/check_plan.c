@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks that a plan from a file is consistent, including every index that
- * later code follows. */
+/* Checks that a plan from a file is consistent, including all indices that
+ * later code uses unchecked. */
 #include "stages/split/store/pack.h"
 
 #include "stages/graph/schema.h"
@@ -35,8 +35,8 @@ static enum pst_status report_damage(const struct checker *c, const char *fmt,
                         text);
 }
 
-/* True if the offsets of all elements are equal: strides of dimensions of size
- * 1, and those of empty tensors, do not matter. */
+/* True if element i has the same offset in both for all i. Strides of
+ * dimensions of size 1, and those of empty tensors, do not matter. */
 static bool same_offsets(const struct pst_meta *a, const struct pst_meta *b)
 {
     bool same = true;
@@ -72,8 +72,8 @@ static bool is_sorted(const struct pst_edge *a, const struct pst_edge *b)
     return a->to_stage < b->to_stage;
 }
 
-/* Checks that an edge to an earlier stage carries a buffer, and that both have
- * the same meta. */
+/* Checks that an edge to an earlier stage carries a buffer, with the buffer's
+ * meta. */
 static enum pst_status check_carried(const struct checker *c, unsigned i)
 {
     const struct pst_edge *edge = &c->plan->edges.at[i];
@@ -138,8 +138,8 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
     return edge->carries != NULL ? check_carried(c, i) : PST_OK;
 }
 
-/* Checks a value of the state in a stage: the plan must have it among its
- * parameters, and the stage among the readers. */
+/* Checks a value of the state in a stage: it must be among the plan's
+ * parameters, and the stage among that parameter's readers. */
 static enum pst_status check_state(const struct checker *c, unsigned stage,
                                    const struct pst_value *value)
 {
@@ -238,8 +238,8 @@ static enum pst_status add_name(struct checker *c, const char *name,
                : pst_diag_nomem(c->diag, strlen(name));
 }
 
-/* Checks that named parts are inside of the tensor; a nameless tensor must have
- * some. */
+/* Checks that the named parts lie inside the tensor. A nameless tensor must
+ * have named parts. */
 static enum pst_status check_windows(struct checker *c,
                                      const struct pst_plan_param *param)
 {
@@ -264,8 +264,8 @@ static enum pst_status check_windows(struct checker *c,
     return status;
 }
 
-/* True if the owner is valid: any reader of a carried buffer, else the first
- * reader. */
+/* True if the owner is one of the readers of a carried buffer, or the first
+ * reader of any other tensor. */
 static bool has_owner_stage(const struct pst_plan_param *param)
 {
     bool reads = false;
@@ -334,8 +334,8 @@ static enum pst_status check_dims(const struct checker *c,
     return status;
 }
 
-/* Checks the values of expressions of integers; other expressions only have to
- * be computable. */
+/* Checks that expressions of integers have the recorded values; other
+ * expressions only have to be computable. */
 static enum pst_status check_arg(const struct checker *c,
                                  const struct pst_arg *arg)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The digest of a plan made in memory. A plan in a folder has the digests of
- * its weights files; here the values are those of the model's file, of given
- * files, or made from a seed. */
+/* The digests of a plan made in memory. A plan in a folder has digests of its
+ * weights files. Here the values come from the model's file, from given files,
+ * or from a seed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,13 +13,13 @@
 #define TAG PST_TAG_PLAN
 
 #define PIECE ((size_t)1 << 20)
-/* Given values of more bytes in all are sampled, since each rank would read all
- * of them, but needs only those of its stages. */
+/* If the given values have more bytes, only samples are digested: each rank
+ * would have to read all of them but needs only those of its stages. */
 #define WHOLE_BYTES ((uint64_t)1 << 30)
 #define SAMPLES     ((size_t)64)   /* samples of a tensor */
 #define SAMPLE      ((size_t)4096) /* bytes of a sample */
 
-/* Digests given tensors. `piece`: PIECE bytes. */
+/* State of digesting given tensors. piece: buffer of PIECE bytes. */
 struct hasher {
     unsigned char *piece;
     bool sampled;
@@ -39,8 +39,8 @@ static enum pst_status hash_part(struct hasher *h,
     return status;
 }
 
-/* Digests a tensor: all of it, or pieces from the first to the last byte, which
- * begin at multiples of the largest element. */
+/* Digests a tensor: all of it, or SAMPLES + 1 samples from beginning to end at
+ * multiples of 16 bytes, the size of the largest element. */
 static enum pst_status hash_entry(struct hasher *h,
                                   const struct pst_safetensors_entry *e)
 {
@@ -80,7 +80,7 @@ static enum pst_status visit(const struct pst_plan *plan, struct hasher *h,
         const unsigned n =
             given->windows != NULL ? plan->params.at[i].n_windows : 0;
 
-        /* The number of a parameter tells which one has these values. */
+        /* Equal values of other parameters must give another digest. */
         h->hash = pst_hash(&i, sizeof(i), h->hash);
         if (given->whole != NULL)
             status = fn(h, given->whole);
@@ -117,7 +117,7 @@ static enum pst_status digest_values(struct pst_plan *plan,
     enum pst_status status;
 
     if (plan->given == NULL)
-        return PST_OK; /* the model's digest has them */
+        return PST_OK; /* the digest of the model covers its own values */
     h.piece = pst_alloc(TAG, PIECE);
     if (h.piece == NULL)
         return pst_diag_nomem(diag, PIECE);
@@ -144,7 +144,7 @@ enum pst_status pst_plan_digest_made(struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    /* Names of files are in these two, and may differ between ranks. */
+    /* Name and notes contain file names, which may differ between ranks. */
     plan->name = "";
     plan->notes.n = 0;
     status = pst_plan_digest(plan, diag);

@@ -146,7 +146,7 @@ static void pack_symbols(struct packer *p, pb_plan *ret)
         Penstock__Plan__Symbol *item = &items[ret->n_symbols];
 
         if (!symbols->at.at[i].known)
-            continue; /* the plan does not depend on its value */
+            continue; /* the plan does not depend on this symbol */
         penstock__plan__symbol__init(item);
         item->name = (char *)symbols->at.at[i].name;
         item->value = symbols->at.at[i].value;
@@ -202,7 +202,7 @@ static void pack_literal(const struct pst_arg *arg,
         ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_STRING_VALUE;
         ret->string_value = (char *)arg->s;
         break;
-    default: /* outputs of a model have no other kinds */
+    default: /* None; an output of a model has no other kind */
         ret->literal_case = PENSTOCK__PLAN__PLAN_OUTPUT__LITERAL_NONE;
         ret->none = true;
         break;
@@ -310,8 +310,8 @@ static void pack_adapters(struct packer *p, pb_plan *ret)
     ret->n_adapters = n;
 }
 
-/* Adds the plugins of the operators, in the order of their names: each process
- * may have loaded them in another order. */
+/* Adds the plugins of the plan's operators, ordered by name: processes may have
+ * loaded them in different orders. */
 static void pack_plugins(struct packer *p, pb_plan *ret)
 {
     Penstock__Plan__Plugin *items;

@@ -38,7 +38,7 @@ static bool is_plan_file(const char *name)
     return *rest == '\0' || pst_has_prefix(rest, ".tmp-");
 }
 
-/* Checks that an existing directory is empty or holds a plan. */
+/* Checks that an existing directory is empty or contains a plan. */
 static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
 {
     DIR *handle = opendir(dir);
@@ -84,7 +84,7 @@ static enum pst_status declare_weights(struct pst_plan *plan, unsigned stage,
     return pst_safetensors_writer_begin(w, diag);
 }
 
-/* Writes a parameter; in pieces if it can be read in pieces, to save memory. */
+/* Writes a parameter; if possible in pieces, to save memory. */
 static enum pst_status write_param(struct pst_plan *plan, unsigned i,
                                    struct pst_safetensors_writer *w,
                                    size_t index, struct pst_diag *diag)
@@ -129,7 +129,7 @@ static enum pst_status write_params(struct pst_plan *plan, unsigned stage,
     return pst_safetensors_writer_commit(w, diag);
 }
 
-/* Records the size and digest of the weights file in the stage. */
+/* Stores the size and digest of the weights file in *stage. */
 static enum pst_status record_weights(struct pst_stage *stage, const char *path,
                                       struct pst_diag *diag)
 {
@@ -158,8 +158,8 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
         status = declare_weights(plan, stage, w, diag);
     if (status == PST_OK)
         status = write_params(plan, stage, w, diag);
-    /* A loaded plan has read its old file completely by now, and does not
-     * compare that file's digest again. */
+    /* All values of a loaded plan have been read from its old file by now; the
+     * old file's digest is not compared again. */
     if (status == PST_OK)
         status = record_weights(&plan->stages.at[stage], path.text, diag);
     pst_safetensors_writer_free(w);
@@ -233,8 +233,8 @@ static void remove_folder(const char *path)
         errno = 0;
 }
 
-/* Moves the new directory to the place of the old one, which is missing, empty
- * or a plan; then removes the old one. */
+/* Puts the new directory in the place of the old one, which is missing, empty
+ * or a plan, and removes the old one. */
 static enum pst_status swap(const char *fresh, const char *dir,
                             struct pst_diag *diag)
 {
@@ -249,8 +249,8 @@ static enum pst_status swap(const char *fresh, const char *dir,
         remove_folder(fresh);
         return PST_OK;
     }
-    /* The file system cannot exchange folders: for a moment there is no plan at
-     * dir. */
+    /* The file system cannot exchange two directories: for a moment there is no
+     * plan at dir. */
     if (asprintf(&old, "%s.old", fresh) < 0)
         return pst_diag_nomem(diag, strlen(fresh));
     if (rename(dir, old) != 0)
@@ -267,8 +267,8 @@ static enum pst_status swap(const char *fresh, const char *dir,
     return status;
 }
 
-/* Opens a folder and locks it; -1: it is missing, or another process has locked
- * it, or the file system has no locks of folders (NFS). */
+/* Opens a folder and locks it. -1: it is missing, another process has locked
+ * it, or the file system has no locks on folders (NFS). */
 static int lock_folder(const char *path, int wait)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -279,8 +279,9 @@ static int lock_folder(const char *path, int wait)
     return -1;
 }
 
-/* Makes the temporary folder, and locks it, so that remove_leftovers() of
- * another process keeps it. *ret: close it at the end, or -1. */
+/* Makes the temporary folder and locks it, so that remove_leftovers() of
+ * another process does not remove it. *ret: descriptor to close at the end; -1:
+ * none. */
 static enum pst_status make_fresh(const char *fresh, int *ret,
                                   struct pst_diag *diag)
 {
@@ -294,7 +295,7 @@ static enum pst_status make_fresh(const char *fresh, int *ret,
         *ret = status == PST_OK ? lock_folder(fresh, 0) : -1;
         if (status != PST_OK || lstat(fresh, &st) == 0)
             return status;
-        /* Another process has removed it before it was locked. */
+        /* Another process removed the folder before it was locked. */
         if (*ret >= 0)
             (void)close(*ret);
         *ret = -1;
@@ -302,8 +303,8 @@ static enum pst_status make_fresh(const char *fresh, int *ret,
     return pst_diag_errno(diag, ENOENT, "cannot make %s", fresh);
 }
 
-/* Removes temporary folders DIR.tmp-PID of killed processes: nobody has locked
- * them. Failures are ignored. */
+/* Removes temporary folders DIR.tmp-PID of killed processes, which are those
+ * that nobody has locked. Failures are ignored. */
 static void remove_leftovers(const char *dir)
 {
     const char *slash = strrchr(dir, '/');
@@ -381,7 +382,7 @@ enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
         return pst_diag_nomem(diag, n);
     while (n > 1 && path[n - 1] == '/')
         path[--n] = '\0';
-    real = realpath(path, NULL); /* NULL: it does not exist */
+    real = realpath(path, NULL); /* NULL: the path does not exist yet */
     missing = missing_part(path);
     if (plan->dir != NULL && strcmp(plan->dir, dir) == 0)
         status = pst_diag_set(diag, PST_E_PLAN_EXISTS,

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define TAG PST_TAG_PLAN
-/* maximum number of stages, of edges, of inputs, ... */
+/* maximum number of stages; also of edges, of inputs, ... */
 #define MAX_COUNT 1000000
 
 typedef Penstock__Plan__Plan pb_plan;
@@ -30,10 +30,10 @@ static void pb_free(void *ctx, void *p)
 
 static ProtobufCAllocator allocator = {pb_alloc, pb_free, NULL};
 
-/* Checks the message before it is unpacked, including the memory for that: a
- * plan is mostly graph text, and takes 1.3 to 2.4 times its size, a very small
- * one up to 4 times. Only a stage's reference to the model's first input is an
- * empty message. */
+/* Checks the message before it is unpacked, and that there is memory for it:
+ * most of a plan is graph text, and unpacking takes 1.3 to 2.4 times the
+ * message's size, up to 4 times for a very small one. The only empty message
+ * inside is a stage's reference to the model's first input. */
 static enum pst_status scan(const ProtobufCMessageDescriptor *descriptor,
                             const void *data, size_t size,
                             struct pst_diag *diag)
@@ -146,8 +146,8 @@ static enum pst_status unpack_edge(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
-/* Parses an expression and prints it again, which makes the text canonical;
- * NULL for "". */
+/* Parses an expression and prints it again, so that the text is canonical; NULL
+ * for "". */
 static enum pst_status unpack_expr(struct unpacker *u, const char *text,
                                    const char **ret)
 {
@@ -412,8 +412,8 @@ static enum pst_status unpack_head(struct unpacker *u, const pb_plan *pb)
     return PST_OK;
 }
 
-/* Checks that this process has the plugins, before their operators are looked
- * up. */
+/* Checks that this process has loaded the plan's plugins; their operators are
+ * looked up later. */
 static enum pst_status check_plugins(struct unpacker *u, const pb_plan *pb)
 {
     enum pst_status status = PST_OK;
@@ -456,7 +456,7 @@ static const struct pst_meta *find_meta(const struct unpacker *u,
     return index < 0 ? NULL : &u->plan->params.at[index].meta;
 }
 
-/* Reads an adapter; the index of parameter names must exist. */
+/* Reads an adapter. The index of parameter names must exist. */
 static enum pst_status unpack_adapter(struct unpacker *u, size_t i,
                                       const Penstock__Plan__Adapter *pb)
 {
@@ -513,8 +513,8 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
     return PST_OK;
 }
 
-/* Unfolds the body from lines and runs; for files that do not have the body
- * itself. */
+/* Restores the body from lines and runs, for files in which equal layers are
+ * folded. */
 static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
                                    struct pst_str *ret, struct pst_diag *diag)
 {

@@ -10,7 +10,8 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Returns the rule by which a parameter without values begins; NULL: none. */
+/* Returns the rule that gives start values to a parameter without values; NULL
+ * if there is none. */
 static const struct pst_init *init_of(const struct pst_plan *plan, size_t i)
 {
     return plan->given != NULL && plan->given->inits != NULL &&
@@ -55,8 +56,8 @@ struct pst_plan_file {
     bool whole;                 /* the file's digest has been compared */
 };
 
-/* Checks the size of a weights file before its header is read: that is cheap,
- * and the header of a truncated file is misleading. */
+/* Checks the size of a weights file before its header is read: this is cheap,
+ * and the header of a truncated file gives misleading errors. */
 static enum pst_status check_size(const struct pst_stage *stage,
                                   const char *path, struct pst_diag *diag)
 {
@@ -221,8 +222,8 @@ static enum pst_status read_as(const struct pst_safetensors_entry *entry,
     return status;
 }
 
-/* Writes the given values of a part to the tensor at `base`; check: compares
- * them with the tensor's instead. */
+/* Writes the given values of a part into the tensor at `base`; with `check`,
+ * compares them with the tensor instead. */
 static enum pst_status fill_window(const struct pst_plan_param *param,
                                    const struct pst_named_window *w,
                                    const struct pst_safetensors_entry *entry,
@@ -256,9 +257,9 @@ static enum pst_status fill_window(const struct pst_plan_param *param,
     return status;
 }
 
-/* Reads a tensor whose parts are given: the whole tensor from the files or the
- * model, then the parts. Compares the parts afterwards, since they may
- * overlap. */
+/* Reads a tensor of which parts are given: first the whole tensor, from given
+ * files or the model, then the parts. Parts may overlap, so all are compared
+ * with the result. */
 static enum pst_status read_windows(struct pst_plan *plan, unsigned i,
                                     void *dst, struct pst_diag *diag)
 {
@@ -337,7 +338,7 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
 
     while (plan->parent != NULL)
         plan = plan->parent;
-    /* plan is the original plan here, and owner_stage a stage of it */
+    /* `plan` is now the original plan, and owner_stage one of its stages */
     param = &plan->params.at[i];
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))

@@ -10,16 +10,17 @@
 #include "stages/files/given.h"
 #include "stages/split/plan.h"
 
-/* Given values of one parameter. */
+/* The given values of one parameter: entries of files. */
 struct pst_given_param {
     /* entry of the whole tensor; NULL: not given */
     const struct pst_safetensors_entry *whole;
-    /* by window; NULL entries are not given; NULL: no window is given */
+    /* by index in windows: entry of the part; NULL: not given. NULL array: no
+     * part is given */
     const struct pst_safetensors_entry **windows;
-    bool nan; /* a note has reported a NaN in the values */
+    bool nan; /* a note on NaNs in the values has been added */
 };
 
-/* How a tensor without values begins (stages/split/init.h). */
+/* Rule for start values of a tensor without values (stages/split/init.h). */
 struct pst_init {
     enum {
         PST_INIT_NONE,
@@ -35,13 +36,13 @@ void pst_init_fill(const struct pst_init *init, uint64_t seed,
                    const struct pst_plan_param *param, void *dst);
 
 struct pst_plan_given {
-    struct pst_given *files;        /* NULL: there are only `inits` */
+    struct pst_given *files;        /* NULL: no files are given, only `inits` */
     struct pst_given_param *params; /* by index of the parameter */
     const struct pst_init *inits;   /* the same; NULL: none */
     uint64_t seed;                  /* seed of --init-seed */
 };
 
-/* A list of names, for a message: their number, and the first ten. */
+/* A list of names for a message: how many there are, and the first ten. */
 struct pst_name_list {
     size_t n;
     struct pst_str text;

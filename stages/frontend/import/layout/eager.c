@@ -135,7 +135,7 @@ struct eager_operands {
     struct pst_arg *args;
     struct pst_value *values, **list;
     unsigned n, n_list;
-    bool odd;       /* an eager operand is not contiguous */
+    bool odd;       /* an operand is not contiguous in eager mode */
     bool corrected; /* eager strides of an operand differ from the file's */
 };
 

@@ -14,19 +14,18 @@
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
 
-/* Returns the meta of v, which is no alias of another value, with eager
- * strides. */
+/* Returns the meta of v with eager strides; v is not a view. */
 struct pst_meta pst_import_eager_meta(const struct pst_import *import,
                                       const struct pst_value *v);
-/* Computes the strides expected of result i, `value`, before it gets its name.
- * args: of the row, in schema order. */
+/* Computes the expected strides of result i, `value`, before it gets its name.
+ * args: arguments in the order of the row's schema. */
 enum pst_status pst_import_expect_strides(
     struct pst_import *import, const struct pst_scope *scope,
     const struct pst_doc_node *node, const struct pst_op *op,
     const struct pst_arg *args, unsigned i,
     const struct pst_value *value) PST_MUST_CHECK;
-/* Replaces strides in *t, the file's meta of `value`, by the eager ones, before
- * the value gets its name. Returns true if they differed. */
+/* Replaces the strides in *t, the file's meta of `value`, by eager strides,
+ * before the value gets its name. Returns true if they differed. */
 bool pst_import_correct_strides(struct pst_import *import,
                                 const struct pst_value *value,
                                 struct pst_doc_meta *t);
@@ -39,7 +38,7 @@ enum pst_status pst_import_keep_strides(struct pst_import *import,
 bool pst_import_returns_itself(const struct pst_import *import,
                                const struct pst_doc_node *node,
                                const struct pst_value *v, bool contiguous);
-/* True if the node asks for channels last. */
+/* True if the node requests the channels-last format. */
 bool pst_import_wants_channels(const struct pst_doc_node *node);
 
 #endif

@@ -75,7 +75,7 @@ const struct pst_op *pst_import_complex_row(const char *name,
     if (!pst_has_prefix(name, "aten."))
         return NULL;
     op = find_row(name);
-    if (op == NULL && real != NULL) { /* the name may be another one of a row */
+    if (op == NULL && real != NULL) { /* `name` may be an alias of a row */
         name = pst_op_schema(real)->name;
         op = find_row(name);
     }
@@ -85,8 +85,8 @@ const struct pst_op *pst_import_complex_row(const char *name,
 
 /* --- arguments ------------------------------------------------------------ */
 
-/* Returns the dtype of the parts of a complex tensor; PST_N_DTYPES: it is
- * real. */
+/* Returns the dtype of the parts of a complex tensor; PST_N_DTYPES if the
+ * tensor is real. */
 static enum pst_dtype part_dtype(const struct pst_doc_tensor *t)
 {
     enum pst_dtype part;
@@ -95,8 +95,9 @@ static enum pst_dtype part_dtype(const struct pst_doc_tensor *t)
                                                             : PST_N_DTYPES;
 }
 
-/* Returns the dtype of the parts in a node's computation; PST_N_DTYPES: all
- * operands are real. Operands without dimensions do not raise it. */
+/* Returns the dtype in which a node computes real and imaginary parts;
+ * PST_N_DTYPES: all operands are real. Operands without dimensions do not raise
+ * this dtype. */
 static enum pst_dtype part_of(const struct pst_doc_node *node,
                               const struct pst_doc_graph *graph)
 {
@@ -125,8 +126,9 @@ static enum pst_dtype part_of(const struct pst_doc_node *node,
     return ret != PST_N_DTYPES ? ret : flat;
 }
 
-/* True if a real operand takes the complex operand's dtype: integers and
- * tensors without dimensions do not decide the dtype of a result. */
+/* True if a tensor is converted to the dtype `part` of the complex operands,
+ * because its own does not decide the dtype of the result: an integer, or a
+ * tensor without dimensions, whose meta here has rank `rank`. */
 static bool takes_dtype(const struct pst_meta *meta, unsigned rank,
                         enum pst_dtype part)
 {
@@ -177,8 +179,8 @@ static struct pst_value *convert_literal(struct pst_import *import,
                     PST_ARGS(pst_values(parts, 2), pst_i(-1)));
 }
 
-/* Converts a tensor among operands that all become complex. Operands of
- * in-place operators are bound as they are (pst_import_bind). */
+/* Converts a tensor of an operator whose operands all become complex. For
+ * in-place operators, pst_import_bind has not read the newest version yet. */
 static struct pst_value *convert_operand(struct pst_import *import,
                                          const struct pst_target *target,
                                          struct pst_value *v, bool is_complex,

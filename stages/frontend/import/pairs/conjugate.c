@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Conjugates are views in PyTorch: a write to a tensor is visible in its
- * conjugate, and the other way round. Strides cannot express that on pairs, so
- * each conjugate is a storage of its own that is updated with the original: a
- * mirror.
+ * conjugate and vice versa. Strides cannot express that on pairs, so each
+ * conjugate is a mirror: a storage of its own that is updated after each write
+ * to the original.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/frontend/import/nodes.h"
@@ -49,8 +49,8 @@ static bool makes_mirror(const struct pst_op *op, bool *ret_transposed)
            op == &pst_op_complex__conj;
 }
 
-/* Makes a mirror for a conjugate, and a copy when a lazy one is resolved. NULL
- * without an error: emit the operator as usual. */
+/* For a conjugate, makes a mirror; for resolve_conj() of a lazy conjugate, a
+ * copy. NULL without an error: emit the operator as usual. */
 static struct pst_value *make_mirror(struct pst_import *import,
                                      const struct pst_op *op,
                                      struct pst_value *v)
@@ -114,8 +114,8 @@ static enum pst_status write_mirror(struct pst_import *import,
     return import->build.status;
 }
 
-/* Updates the mirrors of a storage, except number `but`, through which it was
- * written. */
+/* Updates the mirrors of a storage after a write. Mirror number `but` is
+ * skipped: the write went through it. */
 static enum pst_status update_mirrors(struct pst_import *import,
                                       const struct pst_value *storage,
                                       size_t but, unsigned depth)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Operators that treat both parts of complex numbers alike: they use their own
- * rows on pairs and must not touch the last dimension.
+ * Operators that treat real and imaginary parts alike. They keep their own rows
+ * on pairs, with arguments adapted so that they do not touch the last
+ * dimension.
  */
 #include "stages/frontend/import/import.h"
 #include "stages/ops/core/op.h"
@@ -15,8 +16,8 @@ static const struct pst_mover {
     const char *append; /* list argument to append `last` to; NULL: none */
     /* the number to append; 0: the index of the pair's dimension */
     int64_t last;
-    bool every; /* without `dim` it applies to all dimensions; without
-                   dimensions it does nothing */
+    bool every; /* without an argument `dim` it applies to all dimensions; a
+                 * tensor without dimensions stays as it is */
 } movers[] = {
     {"aten.view.default", false, "size", 2, false},
     {"aten.reshape.default", false, "shape", 2, false},
@@ -92,8 +93,8 @@ const struct pst_mover *pst_import_mover(const char *name)
     return NULL;
 }
 
-/* Returns the rank of the first tensor without the pair's dimension; -1 if
- * there is none. */
+/* Returns the rank of the first tensor, without the dimension of the pair; -1
+ * if there is no tensor. */
 static int64_t rank_of(const struct pst_schema *schema,
                        const struct pst_arg *args)
 {
@@ -102,8 +103,7 @@ static int64_t rank_of(const struct pst_schema *schema,
             return (int64_t)args[i].value->meta.rank - 1;
         for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n;
              k++)
-            if (args[i].values[k] != NULL) /* lists of indices have NULL
-                                              entries */
+            if (args[i].values[k] != NULL) /* NULL: not indexed */
                 return (int64_t)args[i].values[k]->meta.rank - 1;
     }
     return -1;
@@ -140,8 +140,8 @@ static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
     return ints;
 }
 
-/* Lists all dimensions but the pair's for reductions and shifts that give
- * none. */
+/* Sets the argument to all dimensions but that of the pair, for reductions and
+ * shifts without the argument. */
 static bool every_dim(struct pst_import *import, int64_t rank,
                       struct pst_arg *arg)
 {
@@ -156,7 +156,8 @@ static bool every_dim(struct pst_import *import, int64_t rank,
 }
 
 /* True if the argument names a dimension of a tensor without dimensions.
- * PyTorch accepts 0 and -1 there, which would mean the pair here. */
+ * PyTorch accepts 0 and -1 there, but here they would mean the dimension of the
+ * pair. */
 static bool names_the_pair(const struct pst_mover *m, int64_t rank,
                            const char *name, const struct pst_arg *arg)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Computes numbers that follow from the constants of a file alone. */
+/* Computes numbers that depend on constants of the file alone. */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/call.h"
 
@@ -68,7 +68,7 @@ static bool compute_node(struct fold *f, struct pst_node *node)
     return f->status == PST_OK;
 }
 
-/* Computes the content of v; false if it depends on more than constants, or
+/* Computes the content of v. False if v depends on anything but constants, or
  * after an error. PST_FOLD_NODES bounds the recursion. */
 static bool compute_value(struct fold *f, struct pst_value *v)
 {

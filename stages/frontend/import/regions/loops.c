@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loops with a known number of trips: scan, map and while_loop of torch.export.
- * They are unrolled: each trip gets nodes of its own, so gradients, cuts and
- * memory planning need no support for loops.
+ * Unrolls loops with a known number of trips: scan, map and while_loop of
+ * torch.export. Each trip gets its own nodes, so gradients, cuts and memory
+ * planning need no support for loops.
  */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/rows.h"
@@ -14,7 +14,7 @@
 #define MAX_NODES 2000000
 #define MAX_EXACT 9007199254740992.0 /* largest exact integer in a double */
 
-/* A list of tensors in a loop's node. */
+/* A list of tensors among the operands of a loop's node. */
 struct operands {
     const char *const *names;
     unsigned n;
@@ -27,7 +27,7 @@ static enum pst_status report_inconsistent(struct pst_import *import)
                         "results");
 }
 
-/* Returns operand list i of a node; false if it has anything but tensors. */
+/* Reads operand list i of a node; false if an entry is not a tensor. */
 static bool list_at(const struct pst_doc_node *node, unsigned i,
                     struct operands *ret)
 {
@@ -140,7 +140,7 @@ struct slices {
     struct pst_value **all; /* results of all trips: [result][trip] */
 };
 
-/* Sets n_trips; a symbolic size that determines it becomes fixed. */
+/* Sets n_trips. If a symbolic size determines it, that size becomes fixed. */
 static enum pst_status count_trips(struct pst_import *import, struct slices *s)
 {
     struct pst_build *b = &import->build;
@@ -215,8 +215,8 @@ static enum pst_status run_trip(struct pst_import *import,
     return PST_OK;
 }
 
-/* Imports a loop over slices. Results are the final carried values and, for
- * each other result, those of all trips stacked. */
+/* Imports a loop over slices. Its results are the final carried values and, for
+ * each other result of the body, the results of all trips, stacked. */
 static enum pst_status import_scan(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_graph *body,
@@ -275,8 +275,8 @@ enum pst_status pst_import_map_loop(struct pst_import *import,
 /* --- while_loop ------------------------------------------------------------
  */
 
-/* Replaces a counter that follows from constants by a constant, so that the
- * next trip need not fold it from the beginning. */
+/* If the counter depends on constants alone, replaces it by a constant: the
+ * next trip need not compute it from the beginning. */
 static enum pst_status fold_counter(struct pst_import *import,
                                     struct pst_value **v)
 {

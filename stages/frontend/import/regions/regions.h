@@ -3,20 +3,21 @@
 #define PENSTOCK_STAGES_FRONTEND_IMPORT_REGIONS_REGIONS_H
 /*
  * Regions of torch.func.vmap and jvp in training exports. The file only has
- * nodes at the begin and end of a region: between these, one tensor of the file
- * stands for many tensors (lanes). The imported value contains all lanes. Its
- * batch dimensions come first, in the order of their levels. One thread.
+ * nodes at the beginning and end of a region: between them, one tensor of the
+ * file stands for many tensors (lanes). The imported value contains all lanes.
+ * Its batch dimensions come first, in the order of their levels. One thread.
  */
 #include "stages/frontend/import/nodes.h"
 
 #define PST_MAX_LEVELS 8
 
-/* Lanes of a name whose value differs from the file's. In the graph's arena. */
+/* The lanes of a name; its value has batch dimensions that the file's does not.
+ * In the graph's arena. */
 struct pst_vmap_lanes {
     unsigned n; /* number of batch dimensions of the value */
     /* level of each batch dimension, ascending */
     int64_t level[PST_MAX_LEVELS];
-    bool tangent; /* a derivative in jvp; the name has no value */
+    bool tangent; /* the name is a derivative in jvp and has no value */
 };
 
 /* The bound arguments of a node, with the lanes of each. */
@@ -31,8 +32,8 @@ struct pst_lane_args {
 
 /* --- vmap.c -------------------------------------------------------------- */
 
-/* Classifies a function of torch._functorch.predispatch. NONE: rejected with
- * *ret_reason, or not such a function if *ret_reason is NULL. */
+/* Classifies a function of torch._functorch.predispatch. NONE with *ret_reason:
+ * rejected; NONE with NULL there: the node calls no such function. */
 enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
                                                const char **ret_reason);
 
@@ -52,8 +53,8 @@ struct pst_value *pst_import_reorder(struct pst_import *import,
 
 #define PST_FOLD_NODES 256 /* maximum number of nodes that compute a number */
 
-/* Computes the number in a tensor of one element. *ret_known: it follows from
- * constants of the file alone. */
+/* Computes the number in a tensor of one element. *ret_known: false if it
+ * depends on anything but constants of the file. */
 enum pst_status pst_import_fold(struct pst_import *import, struct pst_value *v,
                                 bool *ret_known, double *ret) PST_MUST_CHECK;
 

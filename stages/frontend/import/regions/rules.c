@@ -8,9 +8,9 @@
 
 enum rule {
     NO_RULE,
-    EACH,     /* elementwise; dtypes of operands stay */
-    PROMOTES, /* elementwise, operands are promoted to one dtype */
-    CHOOSES,  /* as PROMOTES, except for the first operand */
+    EACH,     /* elementwise; operands keep their dtypes */
+    PROMOTES, /* elementwise; operands are promoted to one dtype */
+    CHOOSES,  /* elementwise; all operands but the first are promoted */
     CREATES,  /* reads only the dtype of its operand */
     ALONG,    /* works along its argument "dim" */
     INDEXES,
@@ -75,7 +75,7 @@ static bool has_level(const struct pst_vmap_lanes *lanes, int64_t level)
     return false;
 }
 
-/* Adds the levels of `more` to *ret; false if these are too many. */
+/* Adds the levels of `more` to *ret; false if *ret then has too many. */
 static bool join_lanes(struct pst_vmap_lanes *ret,
                        const struct pst_vmap_lanes *more)
 {
@@ -121,8 +121,8 @@ struct pst_value *pst_import_reorder(struct pst_import *import,
                            PST_ARGS(pst_v(v), pst_ints(dims, v->meta.rank)));
 }
 
-/* Gives v a dimension for each level of `all`, of size 1 if it lacks that
- * level, followed by `rank` dimensions. A value without lanes broadcasts. */
+/* Gives v one dimension per level of `all`, of size 1 where v lacks the level,
+ * followed by `rank` dimensions. A value without lanes broadcasts. */
 static struct pst_value *align_lanes(struct pst_import *import,
                                      struct pst_value *v,
                                      const struct pst_vmap_lanes *have,
@@ -143,8 +143,8 @@ static struct pst_value *align_lanes(struct pst_import *import,
 
 /* --- element by element --------------------------------------------------- */
 
-/* Returns the promoted dtype in one lane. There, tensors without dimensions
- * have lower priority; with the batch dimension they would not. */
+/* Returns the promoted dtype, computed for one lane: tensors without dimensions
+ * have lower priority in promotion, and batch dimensions would hide that. */
 static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
 {
     const struct pst_schema *schema = pst_op_schema(a->target->op);
@@ -152,7 +152,7 @@ static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
     struct pst_arg args[2];
     unsigned n = 0;
 
-    /* Only the two operands count, not arguments such as alpha. */
+    /* Only the two operands count, not an argument such as alpha. */
     for (unsigned i = first; i < a->n && n < PST_COUNT(args); i++) {
         if (schema->args[i].type != PST_TYPE_TENSOR &&
             schema->args[i].type != PST_TYPE_SCALAR)
@@ -280,11 +280,11 @@ static struct pst_value *apply_expand(struct pst_import *import,
 
 /* --- index.Tensor(self, indices) ------------------------------------------ */
 
-/* The indices of one lane. */
+/* The list of indices in one lane. */
 struct indices {
-    unsigned n, first, last; /* length of the list; first and last tensor */
+    unsigned n, first, last; /* list: length, first and last tensor */
     unsigned rank;           /* rank of the broadcast indices */
-    bool not_adjacent;       /* the tensors are not adjacent */
+    bool not_adjacent;       /* the list's tensors are not adjacent */
 };
 
 static bool read_indices(const struct pst_lane_args *a, struct indices *ret)
@@ -359,7 +359,8 @@ static struct pst_value *apply_index(struct pst_import *import,
                  PST_ARGS(pst_v(self), pst_values(list, n_own + x.n)));
     if (v == NULL || v->meta.rank > PST_MAX_RANK)
         return NULL;
-    /* The result has the indexed dimensions at the first index, or in front. */
+    /* The result has the dimensions of the indices at the position of the first
+     * index or, if the indices are not adjacent, in front. */
     before = x.not_adjacent ? 0 : x.first;
     at = n_own > 0 ? 0 : before;
     for (unsigned i = 0; i < all->n; i++)

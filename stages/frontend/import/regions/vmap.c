@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Borders of vmap and jvp regions; tracks the names that stand for many
- * tensors. */
+/* The beginnings and ends of vmap and jvp regions; tracks the names that stand
+ * for many tensors. */
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/rows.h"
 
@@ -16,7 +16,7 @@ static const struct pst_vmap_lanes *find_lanes(const struct pst_scope *scope,
     return name != NULL ? pst_map_get(&scope->lanes, name) : NULL;
 }
 
-/* True if an argument has lanes or, with `tangent`, is a tangent. */
+/* True if the argument has lanes; with `tangent`, true if it is a tangent. */
 static bool has_lanes(const struct pst_scope *scope,
                       const struct pst_doc_arg *arg, bool tangent)
 {
@@ -120,8 +120,7 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
         {FUNCTORCH "_make_dual", PST_TARGET_SAME},
         {FUNCTORCH "_unwrap_for_grad", PST_TARGET_SAME},
         {FUNCTORCH "_unpack_dual", PST_TARGET_UNPACK},
-        /* The graph has these functions in two forms; in this one they are
-         * operators. */
+        /* Files name these functions in two ways; here as operators of aten. */
         {"aten._make_dual.default", PST_TARGET_SAME},
         {"aten._unpack_dual.default", PST_TARGET_UNPACK},
     };
@@ -142,8 +141,8 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
     return PST_TARGET_NONE;
 }
 
-/* Returns the current value of the tensor at a border, with its lanes in
- * *ret. */
+/* Returns the current value of the tensor that enters or leaves a region, with
+ * its lanes in *ret. */
 static struct pst_value *read_border(struct pst_import *import,
                                      const struct pst_scope *scope,
                                      const struct pst_doc_node *node,
@@ -184,7 +183,7 @@ static struct pst_value *move_dim(struct pst_import *import,
     return pst_import_reorder(import, v, order);
 }
 
-/* Reads a dimension among `rank`; false if it is out of range. */
+/* Reads a dimension of a tensor of that rank; false if out of range. */
 static bool read_dim(const struct pst_doc_arg *arg, int64_t rank, unsigned *ret)
 {
     int64_t dim = arg != NULL ? arg->number.i : INT64_MIN;
@@ -202,8 +201,8 @@ static enum pst_status refuse_border(struct pst_import *import)
                         "of its tensor");
 }
 
-/* A node at the border of a region: its tensor with lanes, its level, and the
- * dimension that it makes a lane or that a lane becomes. */
+/* A node at the beginning or end of a region: its tensor with lanes, its level,
+ * and the dimension that becomes lanes or that lanes become. */
 struct crossing {
     struct pst_value *v;
     struct pst_vmap_lanes lanes;
@@ -211,8 +210,8 @@ struct crossing {
     unsigned dim;
 };
 
-/* Reads level and dim from the arguments with these indices. more: 1 if dim
- * counts a dimension that the tensor does not have yet. */
+/* Reads level and dim from the arguments at these indices. more: 1 if dim is a
+ * dimension that the tensor will only get, else 0. */
 static enum pst_status read_crossing(struct pst_import *import,
                                      struct pst_scope *scope,
                                      const struct pst_doc_node *node,
@@ -347,7 +346,7 @@ enum pst_status pst_import_unpack(struct pst_import *import,
 
 /* --- nodes between the borders -------------------------------------------- */
 
-/* True if the node's results are unused; only known for the outermost graph. */
+/* True if no node uses the results. Only known for the outermost graph. */
 static bool is_dead(const struct pst_import *import,
                     const struct pst_scope *scope,
                     const struct pst_target *target,

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define MAX_DEPTH 64 /* longest arithmetic from read to assertion */
+#define MAX_DEPTH 64 /* maximum operations from a read to an assertion */
 
 enum pst_status pst_import_note_number(struct pst_import *import,
                                        struct pst_scope *scope,
@@ -27,7 +27,8 @@ enum pst_status pst_import_note_number(struct pst_import *import,
 
     if (name == NULL)
         return PST_OK;
-    /* The number is that of the current content, whatever is written later. */
+    /* The number is read from the current content; later writes do not change
+     * it. */
     if (v != NULL)
         v = pst_functionalise_read(import->functional, v);
     if (tensor != NULL && v == NULL)
@@ -51,7 +52,7 @@ static const struct pst_doc_arg *find_arg(const struct pst_doc_node *node,
     return NULL;
 }
 
-/* Returns the dtype of the node's first result in the file; bool if that is no
+/* Returns the dtype of the node's first result in the file; bool if it is not a
  * tensor. */
 static enum pst_dtype result_dtype(const struct pst_doc_graph *graph,
                                    const struct pst_doc_node *node)
@@ -204,8 +205,7 @@ static void emit_limit(struct reader *r, const struct pst_doc_arg *number,
             text);
 }
 
-/* Handles sym_constrain_range(size, min, max); no limit of a size is below
- * 0. */
+/* Handles sym_constrain_range(size, min, max); min is at least 0 for a size. */
 static void limit_range(struct reader *r, const struct pst_doc_node *node,
                         const struct pst_doc_arg *number)
 {
@@ -230,8 +230,8 @@ static enum pst_status assert_on_data(struct reader *r,
     const struct pst_doc_arg *text =
         pst_doc_arg(node, "assert_msg", PST_DOC_STRING);
 
-    /* Repeats the last id, so that later nodes have the ids, and so the random
-     * numbers, that they have without the assertion. */
+    /* The assertion takes the id of the node before it, so that later nodes
+     * keep their ids, which key random numbers. */
     b->node_id = PST_MAX(b->graph->next_node_id, 1u) - 1;
     if (node->resolved->kind == PST_TARGET_ASSERT)
         emit_assert(r, tensor_of(r, number, 0), text != NULL ? text->name : "");
@@ -309,7 +309,7 @@ enum pst_status pst_import_assert(struct pst_import *import,
     if (import->build.status != PST_OK)
         return import->build.status;
     if (node->resolved->kind != PST_TARGET_ASSERT)
-        return PST_OK; /* the file's ranges have these limits */
+        return PST_OK; /* the ranges in the file include these limits */
     status = pst_import_symbol(import, scope, name, "an assertion", &arg);
     if (status == PST_OK && arg.kind == PST_ARG_BOOL && !arg.b)
         return pst_diag_set(import->diag, PST_E_MODEL_ASSERTION,

@@ -11,7 +11,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Longer signs come before their prefixes. */
+/* A sign comes before its prefixes ("<=" before "<"). */
 static const struct {
     const char *sign, *name;
 } comparisons[] = {
@@ -33,8 +33,9 @@ static const struct pst_doc_tensor *input_of(const struct pst_document *doc,
     return NULL;
 }
 
-/* Returns the length of "['batch']" or "[0]" and appends "_" and the key to the
- * name, as the exporter names inputs; 0 if there is none. */
+/* Parses a key such as "['batch']" or "[0]": appends "_" and the key to the
+ * name, as the exporter names inputs, and returns the key's length; 0 if there
+ * is none. */
 static size_t read_key(const char *text, struct pst_str *name)
 {
     const bool quoted = pst_has_prefix(text, "['");
@@ -48,8 +49,8 @@ static size_t read_key(const char *text, struct pst_str *name)
     return n + (quoted ? 4 : 2);
 }
 
-/* Returns the length of "L['x'].size()[1]" and appends that size to `out`; 0 if
- * it is something else. */
+/* Parses text such as "L['x'].size()[1]": appends that size to `out` and
+ * returns the text's length; 0 if it is something else. */
 static size_t read_size(const struct pst_document *doc, const char *text,
                         struct pst_str *out)
 {
@@ -136,8 +137,8 @@ enum pst_status pst_import_add_guard(struct pst_model *model,
     if (translate_comparison(doc, guard, &text))
         status =
             pst_symbols_are_known(symbols, pst_str_text(&text), &known, diag);
-    /* Ignores a constraint that does not hold for the exported sizes: it was
-     * misread. */
+    /* A constraint that does not hold for the exported sizes was misread:
+     * ignores it. */
     if (status == PST_OK && known &&
         pst_symbols_eval(symbols, pst_str_text(&text), &holds, NULL) ==
             PST_OK &&

@@ -52,8 +52,8 @@ static enum pst_status collect_graph(struct collector *c,
     return status;
 }
 
-/* Solves for symbols that never occur alone, from expressions with a known
- * value; then checks that all values are consistent. */
+/* Computes symbols that never occur alone from expressions whose value is
+ * known, then checks that all values are consistent. */
 static enum pst_status solve_symbols(struct collector *c)
 {
     struct pst_symbols *symbols = &c->model->symbols;
@@ -68,7 +68,7 @@ static enum pst_status solve_symbols(struct collector *c)
             status = pst_symbols_solve(symbols, e->text, e->hint, NULL);
         if (status == PST_ERR_NOMEM)
             return pst_diag_nomem(c->diag, 0);
-        /* A symbol without a value is an error where it is used. */
+        /* A symbol without a value is an error only where it is used. */
     }
     for (size_t i = 0; i < c->exprs.n; i++) {
         const struct pst_doc_expr *e = c->exprs.at[i];
@@ -100,13 +100,13 @@ static enum pst_status limit_range(struct collector *c,
         &c->model->symbols, range->expr->text, &known, c->diag);
 
     if (status != PST_OK || !known)
-        return status; /* depends on data, or unused */
+        return status; /* the symbol depends on data or is unused */
     return pst_symbols_limit(&c->model->symbols, range->expr->text, range->min,
                              range->max, c->diag);
 }
 
-/* Reads the exporter's guards, which are Python text; notes those that cannot
- * be interpreted. */
+/* Reads the exporter's guards, which are Python text. Adds a note on guards
+ * that cannot be interpreted. */
 static enum pst_status read_guards(struct collector *c,
                                    const struct pst_document *doc)
 {
