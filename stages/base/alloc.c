@@ -21,7 +21,7 @@ _Static_assert(sizeof(struct head) == 16, "blocks must stay 16-byte aligned");
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_uint_least64_t n_calls;
 static atomic_uint_least64_t live[PST_N_TAGS];
-/* calls until one fails; 0: none fails */
+/* allocation calls until one fails; 0: no call fails */
 static atomic_uint_least64_t countdown;
 
 static void read_environment(void)
@@ -102,7 +102,7 @@ static void *count_block(struct head *h, enum pst_tag tag, size_t size)
 {
     *h = (struct head){size, (size_t)tag};
     count_bytes(size, 0);
-    pst_alive_progress(); /* any long operation outside of a step allocates */
+    pst_alive_progress(); /* long operations outside of a step allocate often */
     atomic_fetch_add_explicit(&live[tag], size, memory_order_relaxed);
     return h + 1;
 }

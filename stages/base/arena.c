@@ -10,7 +10,8 @@
 #define FIRST_CHUNK ((size_t)4 << 10)
 #define LAST_CHUNK  ((size_t)1 << 20)
 
-/* 32 bytes before the data, which keeps the alignment of the block. */
+/* Header of a chunk: 32 bytes, so that the data after it is aligned like the
+ * block. */
 struct pst_arena_chunk {
     struct pst_arena_chunk *next;
     size_t size, used;
@@ -62,8 +63,8 @@ static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
     return c;
 }
 
-/* Chunks are allocated zeroed, which often costs the system nothing, and no
- * part of them is allocated twice. */
+/* The returned memory is zero: chunks are allocated zeroed, which often costs
+ * the system nothing, and no part of a chunk is returned twice. */
 void *pst_arena_alloc(struct pst_arena *arena, size_t size)
 {
     struct pst_arena_chunk *c = arena->head;
@@ -117,7 +118,7 @@ char *pst_arena_printf(struct pst_arena *arena, const char *fmt, ...)
 {
     va_list ap, again;
     char *p = NULL;
-    char text[128]; /* most texts are short and formatted once */
+    char text[128]; /* holds most texts, which are then formatted only once */
     int n;
 
     va_start(ap, fmt);

@@ -83,7 +83,7 @@ enum pst_status pst_diag_pass(struct pst_diag *diag,
                               const struct pst_diag *first, const char *fmt,
                               ...)
 {
-    /* first may be diag, which is overwritten */
+    /* Read first: `first` may be diag itself, which is overwritten below. */
     const enum pst_status status = first->status;
     va_list ap;
 

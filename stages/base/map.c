@@ -27,7 +27,7 @@ void pst_map_fini(struct pst_map *map)
     pst_map_init(map, map->tag);
 }
 
-/* Returns the slot of the key, or the free one for it. */
+/* Returns the slot of the key; if the key is absent, the free slot for it. */
 static size_t find_slot(const struct pst_map *map, const char *key,
                         uint32_t hash)
 {

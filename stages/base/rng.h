@@ -30,7 +30,8 @@ float pst_rng_f32(const struct pst_rng_key *key, uint64_t i);
 double pst_rng_f64(const struct pst_rng_key *key, uint64_t i);
 /* Returns number i, standard normal (Box-Muller on words of block i). */
 double pst_rng_normal(const struct pst_rng_key *key, uint64_t i);
-/* Return the same for a stream, for callers that draw many numbers of it. */
+/* Return the same numbers from a stream that the caller has derived once
+ * (pst_rng_stream), which is faster for many numbers. */
 double pst_rng_f64_of(const uint32_t stream[4], uint64_t i);
 double pst_rng_normal_of(const uint32_t stream[4], uint64_t i);
 

@@ -14,7 +14,7 @@ static const struct row rows[] = {
 #undef ROW
 };
 
-/* Finds the row of a status; for unknown ones the last row, ERR_INTERNAL. */
+/* Finds the row of a status; for unknown values the last row, ERR_INTERNAL. */
 static const struct row *find_row(enum pst_status status)
 {
     size_t i = 0;

@@ -374,7 +374,7 @@ int pst_parse_f64(const char *text, double *ret)
     if (end == text || *end)
         return 0;
     if (errno == ERANGE && fabs(value) > 1.0)
-        return 0; /* too large; numbers that are too small become zero */
+        return 0; /* overflow; a number that is too small becomes zero */
     *ret = value;
     return 1;
 }
@@ -421,8 +421,8 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb,
                 row[j] = PST_MIN(row[j], above[j - 2] + 1);
             least = PST_MIN(least, row[j]);
         }
-        /* No later row has less: an exchange skips a row, but costs one, which
-         * is as much as a row can have more than the one above it. */
+        /* No later row can have a smaller entry: an exchange reads the row
+         * before this one, whose entries may be smaller by 1, but adds 1. */
         if (least >= most)
             return most;
     }
@@ -443,7 +443,7 @@ int pst_nearest(const char *text, const char *const *names, size_t n)
         const size_t n_i = strlen(names[i]);
         size_t d;
 
-        /* Each letter that one of them has more is a difference. */
+        /* The distance is at least the difference of the lengths. */
         if (n_i > MAX_NAME || PST_MAX(len, n_i) - PST_MIN(len, n_i) >= best)
             continue;
         d = edit_distance(text, len, names[i], n_i, best);

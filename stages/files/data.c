@@ -126,7 +126,7 @@ static void make_streams(struct pst_data *d)
         }
 }
 
-/* --- numbers beyond the model's tables ------------------------------------ */
+/* --- integers beyond the model's tables ----------------------------------- */
 
 /* Compares the tokens of a file with the bound of an input. */
 static enum pst_status compare_tokens(const struct pst_data *d,
@@ -307,7 +307,7 @@ void pst_data_set_microbatches(struct pst_data *data, unsigned microbatches)
     data->step = (struct pst_data_step){microbatches, 0};
     if (data->first != NULL) {
         data->step_rows = pst_data_rows_before(data, data->first, microbatches);
-    } else { /* a step has what there is */
+    } else { /* no input reads rows of files */
         data->step_rows = data->step_rows / before * microbatches;
         data->samples = data->step_rows;
     }

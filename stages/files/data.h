@@ -21,20 +21,20 @@
  *   k * seq_len; targets are shifted by one token. A window may begin in one
  *   file and end in the next.
  *
- *   Inputs of the model get what their names, or those given, say
- *   (stages/files/data/roles.h); besides tokens and targets that is, for each
- *   token of a window: its position within its document ("position_ids"), the
- *   number of its document within the window ("document_ids"), or the tokens
- *   that it may attend to, those of its document up to itself
- *   ("attention_mask"; (..., T, T), bool, or float with 0 and -inf). A mask of
- *   the tokens' shape is 1 for each token.
+ *   The name of an input, or an option, decides what the input gets
+ *   (stages/files/data/roles.h): tokens, targets, or, for each token of a
+ *   window, its position within its document ("position_ids"), the number of
+ *   its document within the window ("document_ids"), or the tokens that it may
+ *   attend to: those of its document up to itself ("attention_mask"; (..., T,
+ *   T), bool, or float with 0 and -inf). A mask of the tokens' shape is 1 for
+ *   each token.
  *
  *   Without `pack` a window is one document. With it, a window is a sequence of
- *   documents, each of which ends with that token. The target of a last token,
- *   which is the first one of the next document, is the index that the model's
- *   loss ignores, if it ignores one. A document that does not fit in its window
- *   is divided: its rest is a document of the next window, with positions from
- *   0.
+ *   documents, each of which ends with the token `pack`. The last token of a
+ *   document has the first token of the next document as target only if the
+ *   model's loss ignores no index; otherwise its target is the ignored index. A
+ *   document that does not fit in its window is divided: its rest is a document
+ *   of the next window, with positions from 0.
  *
  * A step takes as many samples as its microbatches have rows, and starts where
  * the step before ended, modulo the number of samples; within a step
@@ -106,9 +106,9 @@ struct pst_data_packing {
     bool ignores;
 };
 struct pst_data_packing pst_data_packing(const struct pst_data *data);
-/* Returns the number of samples in all files. They are counted in rows (or
- * windows of tokens) of an input that has `rows` of them in a step, since
- * inputs may have different numbers of rows. */
+/* Returns the number of samples in all files, counted in rows (or windows of
+ * tokens) of an input that has `rows` of them in a step, since inputs may have
+ * different numbers of rows. */
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
 /* Returns the index of the input that receives the next tokens of a token file;
@@ -116,7 +116,7 @@ uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 int pst_data_targets(const struct pst_data *data);
 
 /* Computes the position at which a step begins; the step must not precede that
- * of pst_data_begin. False: no samples are drawn from the file. */
+ * of pst_data_begin. False: no input draws samples from the files. */
 bool pst_data_place(const struct pst_data *data, uint64_t step,
                     struct pst_data_place *ret) PST_MUST_CHECK;
 /* Makes this step begin at the position, regardless of what earlier steps drew;
@@ -130,17 +130,18 @@ enum pst_status pst_data_begin(struct pst_data *data, uint64_t step,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Makes this step, which would begin at the position `from`, begin at the later
- * position `to` of this run; samples between them are left out, and are added
- * to the position's `left_out`. If `to` is unknown, the step begins at `from`.
- * Not thread safe with pst_data_fill. */
+ * position `to` of this run. The samples between these are left out, and are
+ * added to the position's `left_out`. If `to` is unknown, the step begins at
+ * `from`. Not thread safe with pst_data_fill. */
 enum pst_status pst_data_skip(struct pst_data *data, uint64_t step,
                               const struct pst_data_place *from,
                               const struct pst_data_place *to,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Steps have so many microbatches from now on, without tail ones; call
- * pst_data_begin afterwards, with the position of the next step, found before
- * if it is pst_data_place's. Not thread safe with pst_data_fill. */
+/* Sets the number of microbatches of all later steps, without tail
+ * microbatches. Afterwards the caller passes the position of the next step to
+ * pst_data_begin; pst_data_place must compute it before this call. Not thread
+ * safe with pst_data_fill. */
 void pst_data_set_microbatches(struct pst_data *data, unsigned microbatches);
 
 #define PST_DATA_STEP UINT32_MAX /* all microbatches of the step */
@@ -160,9 +161,10 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
 /* Returns the seconds that all calls of pst_data_fill have taken. */
 double pst_data_seconds(const struct pst_data *data);
 
-/* Returns the path of the first file to which a program has written since it
- * was opened, as seen by the reads so far; then, and if there is none, NULL.
- * What was read may be other data than before. */
+/* Returns the path of the first file that a program has written to after it was
+ * opened, if a read has noticed that: what was read may be other data than
+ * before. Each call after that, and any call if there is no such file, returns
+ * NULL. */
 const char *pst_data_take_written(struct pst_data *data);
 
 /* Row counts for pst_data_read. */

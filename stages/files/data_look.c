@@ -115,8 +115,8 @@ static enum pst_status skip_llmc(struct pst_tokens_file *t,
  * part, which would be a token if the width were smaller. */
 struct words {
     uint64_t n;
-    /* elements above their low part; elements of at least 2^18, which no
-     * vocabulary has */
+    /* elements that are larger than their low part; elements of at least 2^18,
+     * which no vocabulary has */
     uint64_t high, large;
     /* elements with a nonzero low part; the largest low part */
     uint64_t low, most;

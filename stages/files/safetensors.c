@@ -297,7 +297,7 @@ enum pst_status pst_safetensors_open(const char *path,
         goto fail;
     status = read_header(st, diag);
     if (status != PST_OK) {
-        /* PST_ERR_IO: the text has the path already */
+        /* for PST_ERR_IO the message already names the path */
         if (status != PST_ERR_IO)
             pst_diag_prefix(diag, "%s", path);
         goto fail;

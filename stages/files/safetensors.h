@@ -21,9 +21,8 @@ struct pst_safetensors_entry {
     /* file that contains the tensor; NULL for a tensor to be saved */
     const struct pst_file *file;
     uint64_t offset;
-    /* For a tensor of a file: complex numbers, read as pairs of real numbers.
-     * The last dimension, which the file does not have, contains the two
-     * parts. */
+    /* True for a tensor of complex numbers in a file, which is read as pairs of
+     * real numbers: an additional last dimension contains the two parts. */
     bool is_complex;
 };
 

@@ -19,7 +19,7 @@
 /* Deflate cannot compress better than this. */
 #define MAX_RATIO 1032u
 
-#define END_SIZE     22u /* end of central directory, without comment */
+#define END_SIZE     22u /* end of central directory, without its comment */
 #define LOCATOR_SIZE 20u
 #define END64_SIZE   56u
 #define CENTRAL_SIZE 46u
@@ -466,7 +466,7 @@ enum pst_status pst_zip_open(const char *path, struct pst_zip **ret,
     if (status == PST_OK) {
         status = read_all(zip, diag);
         if (status != PST_OK &&
-            status != PST_ERR_IO) /* else the message has the path already */
+            status != PST_ERR_IO) /* else the message already names the path */
             pst_diag_prefix(diag, "%s", path);
     }
     if (status != PST_OK) {

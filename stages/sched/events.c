@@ -201,7 +201,7 @@ static double inputs_at(const struct pst_simulation *m,
 }
 
 /* Sends the results of this action now, for a schedule without messages.
- * Returns the seconds for which that keeps the rank busy. */
+ * Returns the seconds for which sending keeps the rank busy. */
 static double send_all(struct pst_simulation *m, const struct pst_action *a,
                        double now)
 {
@@ -431,7 +431,8 @@ static void advance_rank(struct pst_simulation *m, unsigned rank)
         if (pst_action_is_compute(a)) {
             double at = inputs_at(m, a);
 
-            /* Lists with messages would post the inputs of the B too late. */
+            /* The F also waits for the inputs of the B. Not in lists with
+             * messages, which post the receives of these inputs after the F. */
             if (a->overlap && m->costs->parts_together && at >= 0.0 &&
                 !m->sched->lowered && !m->sched->messages &&
                 r->next + 1 < m->sched->ranks[rank].n) {
@@ -460,7 +461,7 @@ static void advance_rank(struct pst_simulation *m, unsigned rank)
 
             if (++meeting->n_arrived == meeting->owners)
                 end_reduction(m, a, r->clock);
-            return; /* the last owner wakes the others */
+            return; /* the last owner to arrive wakes the others */
         }
         r->next++;
         if (a->kind == PST_ACT_REDUCE && !sum_stage(m, rank, a))

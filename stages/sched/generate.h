@@ -61,15 +61,16 @@ bool pst_sched_is_placed(const struct pst_schedule *sched,
 enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
                                       unsigned ranks, int *rank_of,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Appends the placement of a schedule in that form. */
+/* Appends the placement of a schedule in the form that pst_sched_parse_place
+ * reads. */
 void pst_sched_print_place(const struct pst_schedule *sched,
                            struct pst_str *out);
 
 enum pst_status pst_sched_find_row(const char *name,
                                    const struct pst_sched_row **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Checks the numbers of ranks, stages and microbatches against the row. The
- * error names the nearest numbers that are valid. */
+/* Checks the numbers of ranks, stages and microbatches against the requirements
+ * of the row. The error names the nearest valid numbers. */
 enum pst_status pst_sched_check_demands(
     const struct pst_sched_row *row, const struct pst_schedule_options *options,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -113,7 +114,7 @@ enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
 struct pst_link_index {
     /* sorted by (from, to) and by (to, from) */
     struct pst_link *by_from, *by_to;
-    /* by stage: offset of its first link; and the end */
+    /* per stage: index of its first link; then n */
     size_t *first_from, *first_to;
     size_t n;
     unsigned n_stages;

@@ -98,7 +98,7 @@ struct pst_candidate {
      * does not depend on the schedule */
     double peak, fixed;
     unsigned rank; /* the rank that needs most memory */
-    /* why it is impossible, or how it was generated; owned; may be NULL */
+    /* why it cannot run, or how it was generated; owned; may be NULL */
     char *note;
 };
 
@@ -159,7 +159,7 @@ struct pst_schedule_options {
     /* "STAGE=RANK,..." for every stage; NULL: placement of the row */
     const char *place;
     bool exact; /* makes exactly PyTorch's list, or refuses as PyTorch does */
-    /* include PyTorch's idle slots (not with csv, place) */
+    /* include PyTorch's idle slots; not possible with csv or place */
     bool idle;
     /* For "auto": costs of a step (NULL: F, I and W cost a third of `costs`,
      * messages nothing), and bytes of each rank (0: no limit). */
@@ -168,7 +168,7 @@ struct pst_schedule_options {
     /* For "auto"; NULL: simulates the schedule as its generator made it. */
     pst_evaluate_fn evaluate;
     void *evaluate_ctx;
-    unsigned replicas; /* replicas, each with `microbatches`; 0 means 1 */
+    unsigned replicas; /* data-parallel, each with `microbatches`; 0 means 1 */
 };
 
 /* Cases that PyTorch refuses and a generator accepts. */
@@ -205,8 +205,8 @@ void pst_schedule_free(struct pst_schedule *sched);
 enum pst_status pst_schedule_copy(const struct pst_schedule *sched,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Appends a sentence about the cost of stages or microbatches that do not
- * divide evenly; nothing if all divide evenly. sched was made with these
+/* Appends a sentence about the cost of numbers of stages or microbatches that
+ * do not divide evenly; nothing if all divide evenly. sched was made with these
  * options. */
 enum pst_status pst_schedule_explain(const struct pst_schedule *sched,
                                      const struct pst_schedule_options *options,
@@ -251,8 +251,8 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
 
 /* Adds UNSHARD and RESHARD for stages whose parameters are not always resident,
  * so that those of the next `window` different stages of the list are resident.
- * stages: true for the stages concerned. For lowered lists without such
- * actions. */
+ * stages: per stage, true if its parameters are not always resident. For
+ * lowered lists without such actions. */
 enum pst_status pst_schedule_unshard(struct pst_schedule *sched,
                                      unsigned window, const bool *stages,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -278,7 +278,7 @@ void pst_timeline_shares(const struct pst_timeline *timeline,
         for (int k = 0; k < PST_N_SPANS; k++)
             if (pst_span_class(k) == PST_CLASS_WORK)
                 work += ret[r].seconds[k];
-        if (timeline->step > 0.0) /* the sum of work may slightly exceed it */
+        if (timeline->step > 0.0) /* work may slightly exceed the step */
             ret[r].bubble = PST_MAX(0.0, 1.0 - work / timeline->step);
     }
 }

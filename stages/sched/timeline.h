@@ -29,8 +29,8 @@
     X(WARM_UP, "warm-up", "", IDLE)     /* before the first backward */        \
     X(DRAIN, "drain", "", IDLE)         /* after the last forward */           \
     X(IMBALANCE, "imbalance", "", IDLE) /* in between: another rank is late */ \
-    X(MESSAGE, "waits for a message", "", IDLE) /* its input is on the way */  \
-    X(OTHER, "other", "", IDLE) /* waits for no other rank, but for data */
+    X(MESSAGE, "waits for a message", "", IDLE) /* an input is in transit */   \
+    X(OTHER, "other", "", IDLE) /* waits, but not for another rank */
 
 enum pst_span_kind {
 #define PST_SPAN_ROW(name, text, letters, class) PST_SPAN_##name,

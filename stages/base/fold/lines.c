@@ -135,7 +135,7 @@ struct folder {
     struct PST_VEC(struct line) lines;
     struct PST_VEC(int64_t) numbers;
     struct pst_folded *ret;
-    uint32_t *table; /* by hash: the last line with it, + 1; 0: none */
+    uint32_t *table; /* by hash: last line with that hash, + 1; 0: none */
     size_t mask;
 };
 
@@ -196,8 +196,7 @@ static uint32_t find_last_equal(const struct folder *f, size_t i)
     return f->table[at];
 }
 
-/* Returns how much number k of line i exceeds the one `period` lines
- * earlier. */
+/* Returns number k of line i minus number k of the line `period` earlier. */
 static int64_t growth_of(const struct folder *f, size_t i, size_t period,
                          uint32_t k)
 {
@@ -207,7 +206,9 @@ static int64_t growth_of(const struct folder *f, size_t i, size_t period,
            f->numbers.at[lines[i - period].first + k];
 }
 
-/* Counts the lines from i on that continue those `period` lines earlier. */
+/* Counts the lines from i on that repeat the lines `period` earlier: the text
+ * without numbers is the same, and the numbers grow by the same amounts in each
+ * period. */
 static size_t run_length(const struct folder *f, size_t i, size_t period)
 {
     const struct line *lines = f->lines.at;
@@ -356,7 +357,7 @@ static enum pst_status report_misfit(const struct unfolder *u, const char *what)
 static enum pst_status put_line(struct unfolder *u, const char *text,
                                 size_t len)
 {
-    /* A line takes its offset in memory, too. */
+    /* The offset of each line takes memory, too. */
     const size_t taken = u->ret->len + u->starts.n * sizeof(u->starts.at[0]);
 
     if (len + sizeof(u->starts.at[0]) > u->max - taken)

@@ -16,14 +16,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Identifier and text of each phase; the comments say what it covers. */
+/* Identifier and text of each phase; the comments say what the phase
+ * covers. */
 #define PST_ALIVE_LIST(X)                                                      \
     X(START, "start") /* ranks connect and compare their versions */           \
-    X(LOAD, "load")   /* plan, data, memory, a checkpoint */                   \
+    X(LOAD, "load")   /* reads plan, data, checkpoint; allocates */            \
     X(AGREE, "agree") /* propagates a failure of one rank to all */            \
     X(STEP, "step")                                                            \
-    X(SAVE, "save")     /* a checkpoint, a dump */                             \
-    X(GATHER, "gather") /* sends numbers of ranks to rank 0 */                 \
+    X(SAVE, "save")     /* writes a checkpoint or a dump */                    \
+    X(GATHER, "gather") /* rank 0 collects numbers of all ranks */             \
     X(IDLE, "idle")     /* waits for the next command */                       \
     X(END, "end")       /* closes the transport */
 
@@ -45,7 +46,7 @@ struct pst_alive_place {
 
 struct pst_alive_state {
     enum pst_alive_phase phase;
-    bool collective;    /* in a call that ends only after all ranks make it */
+    bool collective;    /* in a collective call, which waits for all ranks */
     uint64_t work_done; /* pieces of work done */
     uint64_t polls;     /* polls while waiting for another thread or rank */
     struct pst_alive_place place;
@@ -55,7 +56,7 @@ struct pst_alive_state {
  * pst_alive_progress and at the beginning of a phase, on the watched thread. */
 typedef void (*pst_alive_fn)(void *ctx);
 
-/* Signs of life of a process, accessed only by the functions below. */
+/* Progress of a process; only the functions below access it. */
 struct pst_alive {
     atomic_uint phase;
     atomic_bool collective;
@@ -70,16 +71,17 @@ struct pst_alive {
         .place = UINT64_MAX                                                    \
     }
 
-/* Makes the calling thread watched, with the state `state` (borrowed) instead
- * of that of the process, until pst_alive_leave, which gets what this returned
- * (NULL: the thread had no such state): for calls of the library, in threads of
- * the application, and for tests in which one thread plays many processes
- * (tests/sim/). The thread never calls pst_alive_watch. */
+/* Makes the calling thread watched, and lets it report to `state` (borrowed)
+ * instead of the state of the process, until pst_alive_leave. Returns the
+ * argument of pst_alive_leave: the previous `state` of the thread; NULL: none.
+ * For calls of the library in threads of the application, and for tests in
+ * which one thread simulates many processes (tests/sim/). Such a thread must
+ * not call pst_alive_watch. */
 struct pst_alive *pst_alive_enter(struct pst_alive *state);
 void pst_alive_leave(struct pst_alive *before);
 /* Makes the calling thread the watched one. */
 void pst_alive_watch(void);
-bool pst_alive_is_watched(void); /* true for the calling thread */
+bool pst_alive_is_watched(void); /* true on the watched thread */
 /* Begins a phase; returns the previous one, for pst_alive_restore_phase. With
  * PENSTOCK_FAULT in the environment, faults are injected here
  * (stages/base/README.md). */
@@ -124,9 +126,9 @@ double pst_alive_limit(void);
 
 /*
  * Time in which this process ran. If pst_awake_update is called more than
- * PST_AWAKE_GAP after the previous call, the process was stopped in between (by
- * a signal, or as the machine was suspended): that time does not count. Used by
- * the owner's thread only.
+ * PST_AWAKE_GAP seconds after the previous call, the process was stopped in
+ * between (by a signal, or because the machine was suspended), and the time
+ * between the calls does not count. Used by one thread only.
  */
 /* seconds; calls of pst_awake_update must follow each other sooner */
 #define PST_AWAKE_GAP 1.0

@@ -16,7 +16,7 @@ enum pst_isa { PST_ISA_ANY, PST_ISA_AVX2, PST_ISA_AVX512, PST_N_ISAS };
 enum pst_isa pst_cpu_isa(void);
 const char *pst_isa_name(enum pst_isa isa);
 /* Returns the names of the known features that the CPU has: "avx2 fma avx512f
- * amx_bf16 ...", with "amd" before them if AMD has made it. */
+ * amx_bf16 ...", preceded by "amd" on a CPU of AMD. */
 const char *pst_cpu_features(void);
 /* Returns the number of cores that this process may use (affinity mask), at
  * least 1. */

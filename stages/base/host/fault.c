@@ -108,8 +108,8 @@ static bool is_due(const char *name)
     return atomic_fetch_sub(&fault.left, 1) == 1;
 }
 
-/* Returns the number in the file of PENSTOCK_GATE; without such a file nothing
- * waits. */
+/* Returns the number in the file of PENSTOCK_GATE; without a number in it, the
+ * maximum, so that no step waits. */
 static uint64_t gate_number(void)
 {
     char text[24] = "";
@@ -123,7 +123,7 @@ static uint64_t gate_number(void)
     return n > 0 ? strtoull(text, NULL, 10) : UINT64_MAX;
 }
 
-/* Says in a file beside the gate that this process waits at it. */
+/* Writes to a file beside the gate that this process waits before step nth. */
 static void record_place(uint64_t nth)
 {
     char path[4096];

@@ -92,8 +92,8 @@ enum pst_status pst_file_check_size(const struct pst_file *file,
                         (unsigned long long)st.st_size);
 }
 
-/* Reports that the file was truncated while it was read; or, if it has its size
- * again, that it changed. */
+/* Reports that the file was truncated while it was read or, if it has its
+ * former size again, that it changed. */
 static enum pst_status refuse_cut(const struct pst_file *file,
                                   struct pst_diag *diag)
 {
@@ -320,8 +320,8 @@ static enum pst_status resolve_target(const char *path, char **ret, int *ret_fd,
     return PST_AGAIN;
 }
 
-/* Names the file to replace; follow: if the path is a symbolic link, that is
- * its target, else the link itself. */
+/* Sets the path of the file to replace. follow: if `path` is a symbolic link,
+ * replaces its target, else the link itself. */
 static enum pst_status find_place(const char *path, bool follow,
                                   struct pst_new_file *file,
                                   struct pst_diag *diag)
@@ -462,8 +462,8 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
     return PST_OK;
 }
 
-/* Cuts path at its last slash, without allocating: after the rename an
- * allocation failure must not be possible. */
+/* Syncs the folder of path. Cuts path at its last slash instead of copying it:
+ * after the rename no allocation may fail. */
 static enum pst_status fsync_parent(char *path, struct pst_diag *diag)
 {
     char *slash = strrchr(path, '/');

@@ -35,10 +35,12 @@ enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
 /* Returns PST_ERR_IO if the file has been truncated since it was opened. */
 enum pst_status pst_file_check_size(const struct pst_file *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Records the first `bytes` bytes, which say where the others belong. */
+/* Records the first `bytes` bytes (a header, which locates the rest of the
+ * data) for pst_file_check_written. */
 void pst_file_keep_head(struct pst_file *file, const void *head, size_t bytes);
 /* Sets *ret to whether a program has written to the file since it was opened.
- * PST_ERR_IO if it has become shorter, or if its head is another one. */
+ * PST_ERR_IO if the file has become shorter, or if the bytes of
+ * pst_file_keep_head have changed. */
 enum pst_status pst_file_check_written(const struct pst_file *file, bool *ret,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* Computes pst_digest of the whole file, reading one piece at a time. */

@@ -39,7 +39,7 @@
      LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |             \
      LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM)
 
-/* struct landlock_ruleset_attr as of ABI 6; older ones have a prefix of it. */
+/* struct landlock_ruleset_attr as of ABI 6; older ABIs use a prefix of it. */
 struct ruleset {
     uint64_t files, net, scopes;
 };

@@ -12,7 +12,7 @@ struct pst_headroom {
     uint64_t host;     /* bytes available on the host (MemAvailable) */
     uint64_t group;    /* bytes left below the limits of the control groups */
     uint64_t host_id;  /* number that is equal on all ranks of a host */
-    uint64_t group_id; /* equal on all ranks in the tightest group */
+    uint64_t group_id; /* number of the tightest group, equal on its ranks */
 };
 
 /* Reads /proc and the control groups (v1 or v2) below `root` ("" for this

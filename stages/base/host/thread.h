@@ -13,7 +13,7 @@
 /* Returns 0 or an errno. Any thread. */
 int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx);
 
-#define PST_MAX_PROCESSORS 8192 /* of a host; Linux has at most as many */
+#define PST_MAX_PROCESSORS 8192 /* per host; Linux supports no more */
 
 /* Binds a thread to a processor. Threads that are started later with
  * pst_thread_start may use all processors of this process, whether the thread

@@ -33,7 +33,8 @@ static unsigned read_number(const char *root, unsigned id, const char *name,
     return ret;
 }
 
-/* The folder of a processor has an entry "nodeN" for its NUMA node. */
+/* Returns the NUMA node of a processor, from the entry "nodeN" of its folder; 0
+ * if there is none. */
 static unsigned read_node(const char *root, unsigned id)
 {
     char path[4096];
@@ -118,7 +119,7 @@ static int compare(const void *a, const void *b)
     return 0;
 }
 
-/* Counts the sorted processors that differ from the one before in a member. */
+/* Counts cores, caches and NUMA nodes: each is a run of adjacent processors. */
 static void count(struct pst_topology *t)
 {
     for (size_t i = 0; i < t->processors.n; i++) {

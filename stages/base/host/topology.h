@@ -14,8 +14,8 @@
 
 struct pst_processor {
     unsigned id; /* its number in Linux */
-    /* The lowest processor with which it shares the core, the last-level cache.
-     * What Linux does not say: itself, 0. */
+    /* core: the lowest processor of the same core; itself if unknown. cache:
+     * the lowest processor with the same last-level cache; 0 if unknown. */
     unsigned core, cache;
     unsigned node; /* NUMA node */
 };
@@ -38,10 +38,10 @@ void pst_topology_fini(struct pst_topology *topology);
 void pst_topology_print(const struct pst_topology *topology,
                         struct pst_str *out);
 
-/* Returns the index of the processor for thread `thread` (from 0) of `threads`
- * on this host, which must not be more than the processors. Threads are spread
- * evenly over the cores, those that follow each other side by side; two are on
- * one core only if there are more threads than cores. */
+/* Returns the index in `processors` for thread number `thread` (from 0) of
+ * `threads` on this host; threads <= processors.n. Spreads the threads evenly
+ * over the cores, threads with adjacent numbers on adjacent cores. Two threads
+ * share a core only if there are more threads than cores. */
 unsigned pst_topology_place(const struct pst_topology *topology,
                             unsigned thread, unsigned threads);
 

@@ -45,8 +45,8 @@ struct pst_checkpoint_shard {
 #define PST_CHECKPOINT_REASON  640
 #define PST_CHECKPOINT_OPTIONS 16384
 
-/* In pst_checkpoint_info.options: the last step for which the position in the
- * data is known; a program has made the steps after it with rows of its own. */
+/* Name in pst_checkpoint_info.options. Its value is the last step for which the
+ * position in the data is known: later steps got rows from a program. */
 #define PST_CHECKPOINT_DATA_UNTIL "data known until step"
 
 struct pst_checkpoint_info {
@@ -63,8 +63,8 @@ struct pst_checkpoint_info {
     uint64_t changes;
     uint64_t course; /* number of the run's course (lineage.h); 0: first */
     bool bad;
-    /* The reason that a bad checkpoint is bad, or that the run of a good one
-     * could not continue. "": unknown. */
+    /* Why the checkpoint is bad or, if it is good, why its run could not
+     * continue; "": unknown. */
     char reason[PST_CHECKPOINT_REASON];
     /* Other settings that the results of the run depend on: one line
      * "NAME=VALUE" each, in the terms of the program that wrote them; lines
@@ -74,11 +74,13 @@ struct pst_checkpoint_info {
      * counted steps instead (counts_updates is false then). */
     uint64_t updates;
     bool counts_updates;
-    /* Scale of the next step's loss, applied steps since it changed, and steps
-     * that were left out for it (stages/optim/loss_scale.h); 0: none. */
+    /* Scale of the next step's loss, number of applied steps since it changed,
+     * and number of steps skipped because it was too large
+     * (stages/optim/loss_scale.h); 0: none. */
     double loss_scale;
     uint64_t good, overflows;
-    /* position in the data of the next step, or of an earlier one (since) */
+    /* position in the data of the next step, or, if place.since > 0, of an
+     * earlier step */
     struct pst_data_place place;
     /* Digest of the manifest that was read, which identifies the save. */
     char digest[33];
@@ -168,20 +170,20 @@ struct pst_checkpoint_query {
 };
 
 /*
- * Opens a checkpoint. LATEST skips bad and damaged ones. It stops with an error
- * at one of another model, and at one that cannot be read although it may be
- * intact (EIO, EACCES, a newer format): continuing from an older one would lose
- * steps needlessly.
- * PST_ERR_NOT_FOUND: there is none; PST_ERR_MISMATCH: it is of another model;
- * PST_ERR_INPUT: it is damaged, or (LATEST) none is good; PST_ERR_VERSION:
- * newer format; PST_ERR_IO: a file cannot be read.
+ * Opens a checkpoint. LATEST skips bad and damaged ones, but fails at a
+ * checkpoint of another model, and at one that cannot be read although it may
+ * be intact (EIO, EACCES, a newer format): continuing from an older one would
+ * lose steps needlessly. PST_ERR_NOT_FOUND: there is no checkpoint;
+ * PST_ERR_MISMATCH: it is of another model; PST_ERR_INPUT: it is damaged, or
+ * (LATEST) none is good; PST_ERR_VERSION: newer format; PST_ERR_IO: a file
+ * cannot be read.
  */
 enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
                                     struct pst_checkpoint **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_checkpoint_close(struct pst_checkpoint *ckpt);
-/* True if the step is absent, or the leftovers of an unfinished save or of a
- * removal. */
+/* True if the step does not exist, or if only leftovers of an unfinished save
+ * or removal exist. */
 bool pst_checkpoint_is_rest(const char *dir, uint64_t step);
 /* If path is the directory of one step, sets *ret_dir to the checkpoint
  * directory that contains it (free with pst_free); otherwise sets it to NULL.
@@ -225,8 +227,8 @@ struct pst_checkpoint_rows PST_VEC(struct pst_checkpoint_row);
 enum pst_status pst_checkpoint_table(const char *dir, bool verify,
                                      struct pst_checkpoint_rows *ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Records in an existing checkpoint why its run could not continue; bad: it no
- * longer counts as good. */
+/* Records in an existing checkpoint why its run could not continue. bad: from
+ * now on the checkpoint counts as bad. */
 enum pst_status pst_checkpoint_record_reason(
     const char *dir, uint64_t step, bool bad, const char *reason,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -235,9 +237,9 @@ enum pst_status pst_checkpoint_record_reason(
  * removal has begun. */
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes a checkpoint. Determines the newest good one, of those that the run
- * has not left, by reading every byte. PST_ERR_DENIED: the checkpoint is
- * pinned, or is the newest good one. rewinds: those of the run; NULL: none. */
+/* Removes a checkpoint. PST_ERR_DENIED: it is pinned, or it is the newest good
+ * one. To find the newest good one, reads every byte of checkpoints, except
+ * those that the run has left according to `rewinds` (NULL: none). */
 enum pst_status pst_checkpoint_remove(
     const char *dir, uint64_t step,
     const struct pst_checkpoint_rewinds *rewinds,
@@ -249,17 +251,18 @@ struct pst_checkpoint_former {
     char folder[64];
 };
 
-/* Moves all checkpoints of steps above `above` into a new folder DIR/former-N,
- * where they stay. */
+/* Moves all checkpoints of steps above `above` (0: of all steps) into a new
+ * folder DIR/former-N, where they stay. */
 enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
                                          struct pst_checkpoint_former *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* Moves checkpoints away in the same way that a run has left. */
+/* Moves the checkpoints that a run has left (pst_checkpoint_is_left) into a new
+ * folder DIR/former-N. */
 enum pst_status pst_checkpoint_set_left_aside(
     const char *dir, const struct pst_checkpoint_rewinds *rewinds,
     struct pst_checkpoint_former *ret, struct pst_diag *diag) PST_MUST_CHECK;
-/* Moves checkpoints that have lost their manifest in the same way, since the
- * next save would replace them. */
+/* Moves checkpoints that have lost their manifest into a new folder
+ * DIR/former-N, since the next save would replace them. */
 enum pst_status pst_checkpoint_set_lost_aside(
     const char *dir, uint64_t above, struct pst_checkpoint_former *ret,
     struct pst_diag *diag) PST_MUST_CHECK;

@@ -86,7 +86,7 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
         struct pst_checkpoint_row *row = &rows.at[rows.n];
 
         status = read_row(dir, steps.at[i], verify, row, diag);
-        /* A job may have removed it in the meantime. */
+        /* Omits a checkpoint that a job has removed in the meantime. */
         if (row->status == PST_OK || !pst_checkpoint_is_rest(dir, steps.at[i]))
             rows.n++;
     }
@@ -127,8 +127,9 @@ static enum pst_status remove_files(const char *path, bool claimed,
     return status;
 }
 
-/* Moves the manifest over the "saving" mark. Before that claims the removal of
- * a checkpoint; a pin in the leftovers of a save does not count. */
+/* Renames the manifest to the "saving" mark. If the step is a checkpoint,
+ * claims its removal first, which a pin prevents; leftovers of a save need no
+ * claim. */
 static enum pst_status begin_removal(const char *dir, uint64_t step,
                                      const char *manifest, const char *mark,
                                      struct pst_diag *diag)
@@ -229,8 +230,8 @@ static bool find_foreign(const char *dir, uint64_t step, char ret[256])
     return found;
 }
 
-/* Removes a step's folder, unless it has files of others or was pinned in the
- * meantime. */
+/* Removes a step's folder, unless it has files that no save has written, or was
+ * pinned in the meantime. */
 static void remove_step(const struct pst_checkpoint_rule *rule, const char *dir,
                         uint64_t step)
 {
@@ -275,8 +276,8 @@ static void prune_rows(const char *dir, uint64_t step,
     }
 }
 
-/* Removes leftovers of unfinished saves; a folder with files of others stays.
- */
+/* Removes leftovers of unfinished saves, except folders with files that no save
+ * has written. */
 static void prune_rests(const char *dir, uint64_t step,
                         const struct pst_checkpoint_rule *rule)
 {
@@ -441,7 +442,9 @@ static bool is_left(const char *dir, uint64_t step,
     return left;
 }
 
-/* rewinds: moves only what the run has left; NULL: all. */
+/* Moves checkpoints of steps above `above` (0: of all steps) into a new
+ * DIR/former-N. lost: only those without a manifest; rewinds: only those that
+ * the run has left; NULL: all. */
 static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
                                  const struct pst_checkpoint_rewinds *rewinds,
                                  struct pst_checkpoint_former *ret,

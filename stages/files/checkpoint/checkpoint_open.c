@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MAX_LOOKS 20 /* at a folder whose checkpoints disappear */
-#define MIN_LOOKS 3  /* at a folder before it is said to have none */
+#define MAX_LOOKS 20 /* listings while checkpoints disappear */
+#define MIN_LOOKS 3  /* listings before a folder counts as empty */
 
 void pst_checkpoint_close(struct pst_checkpoint *ckpt)
 {
@@ -221,7 +221,8 @@ static void report_skipped(const struct pst_checkpoint_query *query,
                        strip_folder(query->dir, why->text));
 }
 
-/* Reports how to handle a checkpoint that cannot be read but may be intact. */
+/* Reports a checkpoint that cannot be read but may be intact, and what the user
+ * can do. */
 static enum pst_status report_unreadable(uint64_t step, bool others,
                                          const struct pst_diag *why,
                                          struct pst_diag *diag)
@@ -265,7 +266,7 @@ static enum pst_status open_listed(const struct pst_checkpoint_query *query,
     struct pst_checkpoint_steps steps = {0};
     struct pst_diag newest, why;
     enum pst_status status;
-    size_t n = 0; /* that are in the past of the run */
+    size_t n = 0; /* number of these steps that are in the past of the run */
     bool left = false;
 
     status = pst_checkpoint_list(query->dir, &steps, diag);
@@ -324,9 +325,9 @@ out:
     return status;
 }
 
-/* A job may save and remove checkpoints at the same time. A list may then lack
- * all of them: it misses one that is saved meanwhile, and an older one is
- * removed before its turn. */
+/* Opens the newest good checkpoint, while a job may save and remove
+ * checkpoints. The folder is listed several times, since all listed checkpoints
+ * may be removed before they are opened, and newer ones saved. */
 static enum pst_status open_latest(const struct pst_checkpoint_query *query,
                                    struct pst_checkpoint **ret,
                                    struct pst_diag *diag)

@@ -3,15 +3,16 @@
  * Pins checkpoints, and decides between a pin and a removal that happen at the
  * same time, in two processes or on two hosts.
  *
- * Both create the same name in the step's folder, and only one can: a pin is
- * the file "pinned", a removal begins with a folder of that name, the claim. A
- * removal that finds the file does not begin; a pin that finds the folder is
- * refused. The claim outlives the manifest and the shards. A pin that is
- * created later still finds the checkpoint gone when it looks again.
+ * Both create the same name in the step's folder, and only one of them can: a
+ * pin is the file "pinned", a removal begins with a folder of that name, the
+ * claim. A removal that finds the file does not begin; a pin that finds the
+ * folder is refused. The claim is removed after the manifest and the shards: a
+ * process that creates a pin after that checks again, and finds that the
+ * checkpoint is gone.
  *
- * Only the process that has the lock of the checkpoint folder removes, so a
- * claim that it finds is of a process that was killed. It takes that claim over
- * or drops it.
+ * Only the process that holds the lock of the checkpoint folder removes
+ * checkpoints. So a claim that it finds was left by a process that was killed;
+ * it takes over that claim or drops it.
  */
 #include "stages/base/host/fault.h"
 #include "stages/files/checkpoint/manifest.h"
@@ -100,7 +101,7 @@ enum pst_status pst_checkpoint_check_exists(const char *dir, uint64_t step,
 }
 
 /* Creates the pin at once, without a temporary file, and never through a link.
- * *ret_made: it did not exist. */
+ * *ret_made: this call has created it. */
 static enum pst_status create_pin(const char *dir, uint64_t step,
                                   const char *path, bool *ret_made,
                                   struct pst_diag *diag)
@@ -133,7 +134,7 @@ static enum pst_status write_pin(const char *dir, uint64_t step,
 
     pst_fault_point("pin");
     status = create_pin(dir, step, path, &made, diag);
-    /* If it was removed before the pin was created, nothing is pinned. */
+    /* The checkpoint may have been removed before the pin was created. */
     if (status == PST_OK)
         status = pst_checkpoint_check_exists(dir, step, diag);
     pst_checkpoint_step_dir(dir, step, &folder);

@@ -91,8 +91,8 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     struct pst_file file = {0};
     enum pst_status status;
 
-    /* The digest comes first: the disk is still writing the data that commit
-     * waits for. */
+    /* Computes the digest before the commit: the disk writes data meanwhile,
+     * for which the commit would otherwise wait longer. */
     status = mark_saving(path, diag);
     if (status == PST_OK)
         status = pst_file_open(pst_safetensors_writer_now(w), &file, diag);

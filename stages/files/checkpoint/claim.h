@@ -13,22 +13,22 @@ struct pst_checkpoint_claim {
     const char *fallback;
     /* If `dir` is the second folder: the first one, which is recorded too. */
     const char *first;
-    /* continues from the existing checkpoints and keeps the name of their
-     * run */
+    /* whether the run continues from the existing checkpoints and keeps the
+     * name of their run */
     bool resume;
-    /* Recorded in the folder, of the run; NULL: those that the folder has of
-     * the same run stay. */
+    /* Rewinds of the run, which are recorded in the folder; NULL: keeps those
+     * that the folder has if they are of the same run. */
     const struct pst_checkpoint_rewinds *rewinds;
     bool make;  /* the folder may be missing although `resume` is set */
     bool adopt; /* moves checkpoints of another run into DIR/former-N */
 };
 
-/* Folder in the folder of a run, where only that run may write: its best
- * checkpoint. */
+/* Name of the folder, in the folder of a run, for its best checkpoint; only
+ * that run may write there. */
 #define PST_CHECKPOINT_BEST "best"
 
-/* True for the name (of n bytes) of a folder that a run makes in its own:
- * step-N, former-N and best. */
+/* True for the name (of n bytes) of a folder that a run makes in its checkpoint
+ * folder: step-N, former-N and best. */
 bool pst_checkpoint_is_part(const char *name, size_t n);
 /* True if the folder has the record of a run. */
 bool pst_checkpoint_is_owned(const char *dir);

@@ -15,9 +15,9 @@ void pst_checkpoint_add_rewind(struct pst_checkpoint_rewinds *rewinds,
         const struct pst_checkpoint_rewind *r = &rewinds->at[i];
 
         if (r->course >= course && r->step <= step)
-            return; /* a later rewind covers the new one */
+            return; /* a recorded rewind already includes it */
         if (r->course <= course && r->step >= step)
-            continue; /* the new one covers it */
+            continue; /* the new rewind includes it */
         if (!added && r->course > course) {
             all[n++] = (struct pst_checkpoint_rewind){course, step};
             added = true;

@@ -2,12 +2,12 @@
 #ifndef PENSTOCK_STAGES_FILES_CHECKPOINT_LINEAGE_H
 #define PENSTOCK_STAGES_FILES_CHECKPOINT_LINEAGE_H
 /*
- * Which checkpoints in the two folders of a run are in its past. A run that
- * goes back with --resume=STEP begins a new course: checkpoints of later steps
- * that were saved before are not in its past any more. They are moved away, but
- * in a folder that cannot be written only when the run takes it again. Until
- * then owner.json of the other folder says which ones do not count. Rank 0
- * only; any thread.
+ * Tells which checkpoints in the two folders of a run are in its past. A run
+ * that goes back with --resume=STEP begins a new course: checkpoints of later
+ * steps that were saved before are not in its past any more. They are moved
+ * away, but from a folder that cannot be written only when the run can write it
+ * again. Until then owner.json of the other folder records which of them do not
+ * count. Rank 0 only; any thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,7 +32,7 @@ struct pst_checkpoint_rewinds {
 /* Checkpoints in the past of a run. */
 struct pst_checkpoint_lineage {
     bool ignored[2]; /* the first and the second folder are another run's */
-    uint64_t newest; /* later steps are not in the past */
+    uint64_t newest; /* last step in the past of the run */
     struct pst_checkpoint_rewinds rewinds;
 };
 
@@ -44,7 +44,8 @@ uint64_t pst_checkpoint_course(const struct pst_checkpoint_rewinds *rewinds);
  * milliseconds, so that courses differ although their folders were not
  * available at the same time. */
 uint64_t pst_checkpoint_new_course(uint64_t before);
-/* True if the run has left the course of the checkpoint before this step. */
+/* True if a checkpoint of this course and step is not in the past of the run
+ * any more: in a later course the run went back to an earlier step. */
 bool pst_checkpoint_is_left(const struct pst_checkpoint_rewinds *rewinds,
                             uint64_t course, uint64_t step);
 

@@ -129,7 +129,8 @@ static enum pst_status read_tensors(struct pst_manifest *m, json_t *table,
     return PST_OK;
 }
 
-/* Reads values that manifests of older programs lack; those count as good. */
+/* Reads values that manifests of older programs lack; such manifests count as
+ * good. */
 static bool read_optional(struct pst_checkpoint_info *info, const json_t *root)
 {
     const json_t *is_bad = json_object_get(root, "bad");
@@ -374,7 +375,7 @@ void pst_checkpoint_step_dir(const char *dir, uint64_t step,
 /* Checks whether a step has a manifest: *ret is false only if it does not
  * exist, since a step that cannot be examined may be a checkpoint. Allocates
  * nothing: an allocation failure must not report a checkpoint as incomplete.
- * Longer paths cannot be opened anyway. */
+ * Paths beyond PATH_MAX cannot be opened anyway. */
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
 {

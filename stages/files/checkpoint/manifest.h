@@ -37,7 +37,8 @@ enum pst_status pst_manifest_read_names(struct pst_manifest *m,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the table of names; NULL if memory is out. */
 json_t *pst_manifest_make_names(const struct pst_manifest *m);
-/* Read and write the list of adapters, likewise. */
+/* Read the list of adapters (NULL: absent), and make it (NULL if memory is
+ * out). */
 enum pst_status pst_manifest_read_adapters(
     struct pst_manifest *m, const json_t *list,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -64,7 +65,8 @@ bool pst_manifest_read_scale(struct pst_checkpoint_info *info,
                              const json_t *root) PST_MUST_CHECK;
 bool pst_manifest_add_scale(const struct pst_checkpoint_info *info,
                             json_t *root) PST_MUST_CHECK;
-/* Read and write the names of tensors that training has changed, likewise. */
+/* Read the list of names of tensors that training has changed (NULL: absent),
+ * and make it (NULL if memory is out). */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,
                                           struct pst_diag *diag) PST_MUST_CHECK;
@@ -90,13 +92,14 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step);
-/* PST_ERR_NOT_FOUND: the step is absent or leftovers. */
+/* Returns PST_ERR_NOT_FOUND if the step is absent, or consists of leftovers
+ * only. */
 enum pst_status pst_checkpoint_check_exists(
     const char *dir, uint64_t step, struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);
-/* The claim of a removal, which excludes a pin (checkpoint_pin.c). Claims are
- * made and dropped with the lock of the folder. PST_ERR_DENIED: the checkpoint
- * is pinned. */
+/* Claims a removal, which excludes a pin (checkpoint_pin.c). Claims are made
+ * and dropped with the lock of the folder. PST_ERR_DENIED: the checkpoint is
+ * pinned. */
 enum pst_status pst_checkpoint_claim_removal(
     const char *dir, uint64_t step, struct pst_diag *diag) PST_MUST_CHECK;
 void pst_checkpoint_drop_claim(const char *dir, uint64_t step);

@@ -182,7 +182,7 @@ static bool add_sources(const struct pst_data_place *p, json_t *table)
                                json_integer((json_int_t)p->order)) == 0;
 }
 
-/* Adds a number that most manifests do not have, since it is 0. */
+/* Adds a number, unless it is 0, as in most manifests. */
 static bool add_count(const char *key, uint64_t n, json_t *table)
 {
     return n == 0 ||

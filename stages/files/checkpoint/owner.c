@@ -26,8 +26,8 @@ struct pst_checkpoint_owner {
         before; /* record of the process that held the folder last */
 };
 
-/* Locks the folder. *ret_held: another process has the lock, which may be of
- * another user, so that it can only be read. *ret: the descriptor; -1: the file
+/* Locks the folder. *ret_held: another process has the lock, perhaps in a file
+ * of another user that can only be read. *ret: the descriptor; -1: the file
  * system has no locks. */
 static enum pst_status lock_folder(const char *dir, int *ret, bool *ret_held,
                                    struct pst_diag *diag)
@@ -78,8 +78,8 @@ void pst_checkpoint_name_run(char ret[33])
         snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Makes the folder and its parents so that it is still there after a power
- * failure. */
+/* Makes the folder and its parents, and syncs its entry, so that it survives a
+ * power failure. */
 static enum pst_status make_durable(const char *dir, struct pst_diag *diag)
 {
     struct pst_str parent = {0};
@@ -135,7 +135,7 @@ static enum pst_status acquire_folder(const struct pst_checkpoint_claim *claim,
         return pst_owner_check_unlocked(claim, status, diag);
     if (status == PST_OK)
         status = pst_owner_record_read(claim->dir, &o->record, diag);
-    /* The record of another user may be unreadable, too. */
+    /* If another user holds the folder, its record may be unreadable, too. */
     if (held && (status == PST_OK || status == PST_ERR_IO))
         return pst_owner_refuse_held(claim, &o->record, true, diag);
     if (status != PST_OK)
@@ -301,7 +301,8 @@ bool pst_checkpoint_may_be_in_use(const struct pst_checkpoint_owner *o,
     return true;
 }
 
-/* True if the folder of `o` is another one than that of which `of` knows. */
+/* True if the folder of `o` is not the one that the record of `of` names as the
+ * run's other folder. */
 static bool is_replaced(const struct pst_checkpoint_owner *o,
                         const struct pst_checkpoint_owner *of)
 {
@@ -370,7 +371,8 @@ enum pst_status pst_checkpoint_record_replaced(struct pst_checkpoint_owner *o,
     return pst_owner_record_write(o->dir, &o->record, diag);
 }
 
-/* The lock is of the open file, which the owner still has. */
+/* Closing the descriptor here does not release the lock, which belongs to the
+ * open file: the owner still has it open. */
 void pst_checkpoint_abandon(struct pst_checkpoint_owner *o)
 {
     if (!o)

@@ -28,13 +28,16 @@ void pst_checkpoint_name_run(char ret[33]);
 /*
  * Takes ownership of a folder. Creates it unless it has to exist
  * (PST_ERR_NOT_FOUND).
- * PST_ERR_CONFIG: the folder is for the best checkpoint of another run
- * (PST_CHECKPOINT_BEST), a live process holds it, or it has checkpoints of
- * another run (with `resume`: of a run whose name is not
- * claim->run), or it is the second folder of a run of which claim->first is a
- * copy. All of that is checked also if the folder cannot be written
- * (PST_ERR_IO). PST_ERR_MISMATCH: (resume) the checkpoints are of another
- * model. Returns owned.
+ * PST_ERR_CONFIG:
+ * - the folder is for the best checkpoint of another run (PST_CHECKPOINT_BEST);
+ * - a live process holds it;
+ * - it has checkpoints of another run (with `resume`: of a run whose name is
+ *   not claim->run);
+ * - its record names another first folder, which still exists, and of which
+ *   claim->first is a copy.
+ * All of that is also checked if the folder cannot be written (PST_ERR_IO).
+ * PST_ERR_MISMATCH: (resume) the checkpoints are of another model. Returns
+ * owned.
  */
 enum pst_status pst_checkpoint_acquire(const struct pst_checkpoint_claim *claim,
                                        struct pst_checkpoint_owner **ret,
@@ -51,19 +54,20 @@ bool pst_checkpoint_may_be_in_use(const struct pst_checkpoint_owner *owner,
 enum pst_status pst_checkpoint_check_owner(
     const struct pst_checkpoint_owner *owner,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* Makes the folder and its ownership record again if they were removed; without
+/* Makes the folder and its ownership record again if they were removed: without
  * the record a resumed run would not recognize the folder as its own. owner may
  * be NULL. */
 enum pst_status pst_checkpoint_restore_owner(
     struct pst_checkpoint_owner *owner, struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the path of that one of a resumed run's two folders which is not the
- * one that the run had under this path when it saved last: its disk may not be
- * mounted. NULL: none, or unknown. Borrowed; the owners may be NULL. */
+/* Returns the path of one of the two folders of a resumed run if it is not the
+ * folder that the run had at this path at its last save: its disk may not be
+ * mounted. NULL: both are, or it is not known. Borrowed; the owners may be
+ * NULL. */
 const char *pst_checkpoint_replaced_folder(
     const struct pst_checkpoint_owner *first,
     const struct pst_checkpoint_owner *second);
-/* Records in both folders of a run that they belong together, as far as that
- * can be written; before each save. The owners may be NULL. */
+/* Records in both folders of a run that they belong together, if they can be
+ * written. To be called before each save. The owners may be NULL. */
 void pst_checkpoint_record_pair(struct pst_checkpoint_owner *first,
                                 struct pst_checkpoint_owner *second);
 /* Records that the run has gone back (lineage.h). owner may be NULL. */
@@ -71,9 +75,9 @@ enum pst_status pst_checkpoint_record_rewinds(
     struct pst_checkpoint_owner *owner,
     const struct pst_checkpoint_rewinds *rewinds,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* Records which run the other folder `dir`, which this run could not take,
- * names, if it is another one: its checkpoints are not this run's. unnamed:
- * also if it names none. */
+/* Reads which run is recorded in the other folder `dir`, which this run could
+ * not take, and records it here if it is another run: the checkpoints there are
+ * not this run's. unnamed: does so also if no run is recorded there. */
 enum pst_status pst_checkpoint_record_replaced(
     struct pst_checkpoint_owner *owner, const char *dir, bool unnamed,
     struct pst_diag *diag) PST_MUST_CHECK;

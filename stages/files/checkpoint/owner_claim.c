@@ -69,8 +69,8 @@ bool pst_owner_may_live(const struct pst_owner_record *r)
     return r->held && (!is_of_this_host(r) || is_process(r->pid));
 }
 
-/* True if the lock is that of another user, which cannot be tested, and the
- * process that the record names has not recorded its end and is alive. */
+/* True if the lock belongs to another user, so that it cannot be tested, and
+ * the process named in the record is alive and has not recorded its end. */
 static bool is_held_unseen(const struct pst_checkpoint_claim *claim,
                            const struct pst_owner_record *r)
 {
@@ -187,7 +187,7 @@ enum pst_status pst_owner_refuse_step(const struct pst_checkpoint_claim *claim,
     return status;
 }
 
-/* Refuses if the folder `parent` belongs to another run than the claim's. */
+/* Refuses if the folder `parent` belongs to a run other than the claim's. */
 static enum pst_status refuse_part_of(const struct pst_checkpoint_claim *claim,
                                       const char *parent, struct pst_diag *diag)
 {

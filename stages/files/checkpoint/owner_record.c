@@ -141,7 +141,8 @@ static bool is_link(const char *path)
     return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* Writing would replace the file that a link names, which may be anybody's. */
+/* Refuses a symbolic link: writing would replace its target, which may belong
+ * to another user. */
 static enum pst_status refuse_link(const char *path, struct pst_diag *diag)
 {
     if (!is_link(path))

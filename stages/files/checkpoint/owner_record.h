@@ -26,8 +26,9 @@ struct pst_owner_record {
     char id[33]; /* names this folder, whatever its path; "": none */
     /* The id of the run's other folder when the run saved last; "": unknown. */
     char other[33];
-    /* The run that the other folder names, which this run has replaced but
-     * could not write there: its checkpoints are not this run's. "": none. */
+    /* The run that the other folder still names although this run has replaced
+     * it, since that folder could not be written: the checkpoints there are not
+     * this run's. "": none. */
     char replaces[33];
     struct pst_checkpoint_rewinds rewinds; /* those of this run */
     int64_t pid;

@@ -11,8 +11,9 @@
 #include "stages/files/checkpoint/owner.h"
 #include "stages/files/checkpoint/owner_record.h"
 
-/* True if the run of `by` has replaced that of `of`, whose folder `dir` it
- * could not write. other: the path of the other folder in by's record. */
+/* True if the run of record `by` has replaced the run of record `of`, but could
+ * not write its folder `dir`. other: the path of the other folder in by's
+ * record. */
 static bool has_replaced(const struct pst_owner_record *by, const char *other,
                          const struct pst_owner_record *of, const char *dir)
 {
@@ -32,7 +33,7 @@ static bool has_rewind(const struct pst_checkpoint_rewinds *rewinds,
     return false;
 }
 
-/* Returns the earliest step of a rewind that only the other folder records. */
+/* Returns the step of the earliest rewind in `all` that `of` lacks; 0: none. */
 static uint64_t find_missed(const struct pst_owner_record *of,
                             const struct pst_checkpoint_rewinds *all)
 {
@@ -42,8 +43,9 @@ static uint64_t find_missed(const struct pst_owner_record *of,
     return 0;
 }
 
-/* Sets *ret if a folder `dir`, which has this id, is not the one that the run
- * of `by` had there at its last save. path: that of the run's other folder. */
+/* Sets *ret to whether `dir`, whose record has this id, is not the folder that
+ * the run of `by` had at that path at its last save. path: that of the other
+ * folder in by's record. */
 static enum pst_status find_gone(const struct pst_owner_record *by,
                                  const char *path, const char *dir,
                                  const char *id, bool *ret,
@@ -109,8 +111,8 @@ enum pst_status pst_checkpoint_read_pair(const char *first, const char *second,
     return PST_OK;
 }
 
-/* True if the second folder is known to be another run's; one that cannot be
- * read is not. */
+/* True if the second folder is known to be another run's; false if its record
+ * cannot be read. */
 static bool is_of_other_run(const struct pst_checkpoint_pair *pair,
                             const char *dir)
 {

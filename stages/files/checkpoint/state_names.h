@@ -78,10 +78,10 @@ size_t pst_state_names_left_out(const struct pst_state_names *names,
  * first name only, so that calls by the second name have no adapter in peft. */
 size_t pst_state_names_shared_adapters(const struct pst_state_names *names,
                                        struct pst_str *out);
-/* Keeps only the adapters, and modules of which a parameter was trained and
- * that contain no adapter (peft's modules_to_save), by peft's keys;
- * *ret_config: their adapter_config.json, to be freed by pst_str_fini.
- * PST_ERR_INPUT: there are none. */
+/* Keeps only adapters and the modules that peft saves whole (modules_to_save):
+ * those without an adapter of which a parameter was trained. Renames the keys
+ * as peft does. *ret_config: the text of adapter_config.json, to be freed by
+ * pst_str_fini. PST_ERR_INPUT: there are no adapters. */
 enum pst_status pst_state_names_peft(struct pst_state_names *names,
                                      pst_state_find_fn find, void *ctx,
                                      struct pst_str *ret_config,

@@ -12,12 +12,12 @@
  * pages in memory reach several GB/s. */
 #define SLOW_S          0.3e-3
 #define SLOW_S_PER_BYTE 0.5e-9
-/* Number of microbatches that are read ahead after a slow one. It doubles each
- * time that one is slow again: on slow storage all but a few are. */
+/* Number of microbatches that are read ahead after a slow one. It doubles with
+ * each slow microbatch, so that on slow storage almost all are read ahead. */
 #define FIRST_SPAN 64u
 #define LAST_SPAN  (1u << 20)
 
-/* Bytes of a file that are asked for at once. */
+/* Bytes of a file for one call of posix_fadvise. */
 struct range {
     const struct pst_file *file;
     uint64_t begin, end;

@@ -129,7 +129,7 @@ uint64_t pst_blend_count(const struct pst_blend *blend, unsigned source,
     const uint64_t rest = n % blend->period;
     uint64_t i = rest;
 
-    /* the first sample of the source from there on */
+    /* find the next sample of the source in the period */
     while (i < blend->period && blend->source[i] != source)
         i++;
     return n / blend->period * blend->share[source] +

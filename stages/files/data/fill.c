@@ -50,7 +50,7 @@ struct window {
     void *dst;
     uint64_t at;       /* window number within dst */
     uint64_t i;        /* token number within the window */
-    uint64_t document; /* number of its document, and that one's first token */
+    uint64_t document; /* number of the document; `begin`: its first token */
     uint64_t begin;
     bool ended; /* the token before ended a document */
 };
@@ -109,8 +109,8 @@ static enum pst_status store_token(const struct window *w, uint32_t token,
     return PST_OK;
 }
 
-/* Call after reading from a file: refuses one whose parts may have moved, and
- * records one to which a program has written. */
+/* To be called after reading from a file: refuses a file whose parts may have
+ * moved, and records a file to which a program has written. */
 static enum pst_status check_file(struct pst_data *d,
                                   const struct pst_file *file,
                                   struct pst_diag *diag)
@@ -210,7 +210,7 @@ struct target {
 };
 
 /* Reads n rows of a file from `row` on, into rows r to r + n - 1 of the
- * destination. k: the file's number within the source; there: its rows. */
+ * destination. there: number of rows in the file. */
 static enum pst_status read_rows(const struct pst_safetensors_entry *entry,
                                  const struct pst_data_column *in,
                                  uint64_t there, uint64_t row, uint64_t n,
@@ -228,13 +228,14 @@ static enum pst_status read_rows(const struct pst_safetensors_entry *entry,
 }
 
 /* Checks the file of `last`, after its rows have been read, if the next rows
- * are of another one: a check for each row would take as long as the row. */
+ * are in another file. Checking after each row would take as long as reading
+ * the row. */
 static enum pst_status check_before(struct pst_data *d,
                                     const struct pst_safetensors_entry *last,
                                     const struct pst_safetensors_entry *next,
                                     struct pst_diag *diag)
 {
-    /* a file in memory stays what it was */
+    /* a file that was loaded into memory cannot change */
     return last == NULL || last == next || last->data != NULL
                ? PST_OK
                : check_file(d, last->file, diag);

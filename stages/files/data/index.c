@@ -14,7 +14,8 @@
 #define PER_SEQ 12u /* bytes of a length and an offset */
 #define PIECE   16384u
 
-/* Widths of the dtypes by Megatron's codes; 0: no tokens. */
+/* Widths of the dtypes by Megatron's codes; 0: a dtype that cannot be that of
+ * tokens. */
 static const struct {
     unsigned width;
     const char *name;

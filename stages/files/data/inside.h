@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 #define PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 /*
- * Definition of struct pst_data, private to its files: data.c opens, tensors.c
- * and tokens.c read what the files are, fill.c reads samples,
- * step_position.c computes the position of a step. Threads as in data.h.
+ * Definition of struct pst_data, private to its files: data.c opens training
+ * data, tensors.c and tokens.c open files of the two kinds, fill.c reads
+ * samples, step_position.c computes the position of a step. Threads as in
+ * data.h.
  *
  * A source is a sequence of files. Its rows, or tokens, are numbered through
  * all of them.
@@ -38,7 +39,7 @@ struct pst_data_column {
     enum pst_data_from from;
     bool unread; /* the model does not read this input */
     int chunk;   /* dimension of the samples; -1: none */
-    /* borrowed from the caller: not NULL for a symbolic size */
+    /* borrowed; per dimension: not NULL if its size is symbolic */
     const char *const *dims;
     /* rows of a microbatch, rows of a tail microbatch */
     uint64_t rows, tail;
@@ -68,7 +69,7 @@ struct pst_data_shard {
 /* The rows or tokens that a source has for one input. */
 struct pst_data_supply {
     uint64_t n_items; /* number of rows or tokens */
-    /* per file: number of its first row or token; then `there` */
+    /* per file: number of its first row or token; then n_items */
     uint64_t *first;
     struct pst_stream stream;
 };
@@ -86,8 +87,8 @@ struct pst_data_source {
 
 /* State of reading ahead (ahead.c). */
 struct pst_data_ahead {
-    unsigned left; /* number of microbatches that are still read ahead */
-    unsigned span; /* the number after the last slow microbatch */
+    unsigned left; /* number of microbatches that will still be read ahead */
+    unsigned span; /* value of `left` after the last slow microbatch */
 };
 
 struct pst_data {

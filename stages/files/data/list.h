@@ -51,11 +51,11 @@ enum pst_status pst_data_list_read(const char *text, struct pst_data_list *ret,
 void pst_data_list_fini(struct pst_data_list *list);
 /* Finds the files that match one pattern, sorted by name; the list is one
  * source without a weight. PST_E_DATA_LIST: no file matches, or too many. To be
- * freed like the other. */
+ * freed with pst_data_list_fini unless it fails. */
 enum pst_status pst_data_list_match(const char *pattern,
                                     struct pst_data_list *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* True for a pattern that is not the name of an existing file. */
+/* True for a pattern of glob(7) that is not the name of an existing file. */
 bool pst_data_list_is_pattern(const char *text);
 /* True for names of files of tensors: *.safetensors, or an index of them
  * (stages/files/given.h). */

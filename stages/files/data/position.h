@@ -34,8 +34,8 @@ struct pst_data_place {
     /* rows or tokens that were drawn but are in no step of the run, since a
      * rollback has left them out (pst_data_skip) */
     uint64_t left_out;
-    /* finished steps since that position, of which it is not known what they
-     * drew: a program has made them with rows of its own; as a rule 0 */
+    /* Number of finished steps after that position whose rows are not known,
+     * since a program passed rows of its own; usually 0. */
     uint64_t since;
     unsigned n; /* number of sources */
     struct pst_data_source_place sources[PST_DATA_MAX_SOURCES];

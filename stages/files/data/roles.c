@@ -40,7 +40,7 @@ static const char *given_name(const struct pst_role_names *given,
     return *(const char *const *)((const char *)given + rule->given);
 }
 
-/* Returns the last part of a path, as of a nested input ("batch.ids"). */
+/* Returns the last part of a path: "ids" for the nested input "batch.ids". */
 static const char *last_part(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -83,7 +83,8 @@ static bool is_square(const struct pst_meta *m)
     return m->rank > 1 && m->size[m->rank - 1] == m->size[m->rank - 2];
 }
 
-/* Returns the kind of mask that the input's shape can be. */
+/* Returns the kind of mask that fits the input's shape and dtype; PST_ROLE_NONE
+ * if neither does. */
 static enum pst_role mask_role(const struct pst_role_input *in,
                                const struct pst_role_input *tokens)
 {
@@ -95,7 +96,7 @@ static enum pst_role mask_role(const struct pst_role_input *in,
 
     if (pairs && m->rank > 2)
         return PST_ROLE_MASK;
-    /* bool (T, T) could be either for T rows of T tokens */
+    /* A bool (T, T) with T rows of T tokens is ambiguous: neither kind. */
     if (same && (kind == PST_KIND_INT ||
                  (kind == PST_KIND_BOOL && (!pairs || m->size[0] == 1))))
         return PST_ROLE_ONES;
@@ -141,8 +142,9 @@ static enum pst_status assign_given(const struct rule *rule, const char *name,
                         rule->role == PST_ROLE_TOKENS ? " for tokens" : "");
 }
 
-/* Assigns inputs with usual names: one for tokens and for targets, all of the
- * other roles, since each of these gets the same. */
+/* Gives the rule's role to inputs with one of its usual names: only to the
+ * first for tokens and targets, to all for other roles, since all get the same
+ * values. */
 static void assign_usual(const struct rule *rule, struct pst_role_input *inputs,
                          size_t n)
 {
@@ -156,8 +158,8 @@ static void assign_usual(const struct rule *rule, struct pst_role_input *inputs,
         }
 }
 
-/* Assigns the first integer input of at least `rank` dimensions whose name says
- * nothing else. */
+/* Gives the role to the first integer input of at least `rank` dimensions whose
+ * name does not suggest another role. */
 static void assign_first(enum pst_role role, unsigned rank,
                          struct pst_role_input *inputs, size_t n)
 {
@@ -167,7 +169,8 @@ static void assign_first(enum pst_role role, unsigned rank,
             inputs[i].role = role;
 }
 
-/* Assigns the first integers of shape (T), if no input has positions yet. */
+/* Gives the role of positions to the first integer input of shape (T), if no
+ * input has that role. */
 static void assign_positions(struct pst_role_input *inputs, size_t n,
                              const struct pst_role_input *tokens)
 {
@@ -182,7 +185,7 @@ static void assign_positions(struct pst_role_input *inputs, size_t n,
             inputs[i].role = PST_ROLE_POSITIONS;
 }
 
-/* Decides which kind each mask is; one that is neither keeps no role. */
+/* Decides which kind of mask each is; a mask of neither kind loses its role. */
 static enum pst_status decide_masks(const struct pst_role_names *given,
                                     struct pst_role_input *inputs, size_t n,
                                     const struct pst_role_input *tokens,

@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_FILES_DATA_ROLES_H
 /*
  * Roles of the inputs of a model of tokens: an input gets tokens, targets, or
- * numbers that follow from the places of the tokens. The same rule holds for
+ * numbers computed from the positions of the tokens. The same rule holds for
  * files of tokens and for a prompt (docs/files.md). Any thread.
  */
 #include "stages/graph/tensor.h"
@@ -16,7 +16,7 @@ enum pst_role {
     PST_ROLE_DOCUMENTS, /* numbers of documents */
     /* (..., T, T), bool or float: the tokens that each token may attend to */
     PST_ROLE_MASK,
-    /* as the tokens, integer or bool: 1 for a token, 0 for padding */
+    /* shape of the tokens, integer or bool: 1 for a token, 0 for padding */
     PST_ROLE_ONES,
 };
 
@@ -31,14 +31,14 @@ struct pst_role_names {
     const char *tokens, *targets, *positions, *documents, *mask;
     /* windows are packed, so that `mask` has to separate documents */
     bool packed;
-    /* The text has targets; else an input that may be for them keeps
-     * PST_ROLE_NONE unless it is named. */
+    /* Whether the data has targets. If not, an input gets that role only by
+     * name, never by its number and shape. */
     bool has_targets;
 };
 
 /*
  * Sets the role of each input: by the names given, else by usual names, else by
- * its place and shape. An input with the usual name of another role never gets
+ * its number and shape. An input with the usual name of another role never gets
  * tokens or targets unless it is given for them. PST_E_DATA_NO_TENSOR: a given
  * input does not exist; PST_E_DATA_SHAPE: it does not fit.
  */

@@ -10,8 +10,8 @@
 #include "stages/files/data/inside.h"
 
 #define LISTED 16 /* ranges of adjacent samples in a text */
-/* A manifest stores signed integers. The number before is at most as large, and
- * so is what is added. */
+/* Limit of left_out: a manifest stores signed integers. Adding two numbers up
+ * to this limit does not overflow. */
 #define MAX_LEFT_OUT ((uint64_t)INT64_MAX)
 
 /* --- position ------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static void name_of(const struct pst_data_source *source,
         digest = (size_t)snprintf(ret, PST_DATA_NAME, "%016" PRIx64 "...",
                                   pst_hash(name.text, name.len, 0));
     skipped = name.len - PST_MIN(name.len, PST_DATA_NAME - 1 - digest);
-    /* not in the middle of a character */
+    /* the name must not begin in the middle of a character */
     while (((unsigned char)pst_str_text(&name)[skipped] & 0xc0) == 0x80)
         skipped++;
     (void)snprintf(ret + digest, PST_DATA_NAME - digest, "%s",
@@ -224,7 +224,7 @@ static void keep_unit(struct pst_data *d, uint64_t unit)
             d->sources[0].supplies[i].stream.unit = n;
 }
 
-/* Counts the sources before number k that have the name. */
+/* Counts the sources with a number below k that have this name. */
 static unsigned count_name(const struct pst_data *d, unsigned k,
                            const char *name)
 {

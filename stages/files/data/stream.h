@@ -30,9 +30,9 @@ uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n);
  * left in the pass is preserved. */
 void pst_stream_place(const struct pst_stream *s, uint64_t n,
                       uint64_t *ret_pass, uint64_t *ret_at);
-/* The reverse: returns the number of samples from the beginning of the stream
- * to a position that pst_stream_place has computed for it. 0: an earlier
- * position. */
+/* Reverse of pst_stream_place: returns the number of samples from the beginning
+ * of the stream to a position that pst_stream_place has computed. 0 for a
+ * position before the beginning. */
 uint64_t pst_stream_count(const struct pst_stream *s, uint64_t pass,
                           uint64_t at);
 /* Sets the beginning of the stream. False: the position is not valid for the

@@ -164,7 +164,7 @@ static enum pst_status compare_same(const struct pst_data_shard *shard,
     return status;
 }
 
-/* Counts the rows that a file has for an input. unread: none may be there. */
+/* Counts the rows that a file has for an input. unread: 0 rows are allowed. */
 static enum pst_status count_rows(const struct pst_data_shard *shard,
                                   bool unread, const struct pst_data_column *in,
                                   const struct pst_safetensors_entry *entry,
@@ -233,8 +233,8 @@ static enum pst_status count_shard(struct pst_data *d,
 
 /* --- microbatches --------------------------------------------------------- */
 
-/* Checks that the rows of a source are a multiple of those of a microbatch,
- * which is needed where microbatches are shuffled as units. */
+/* Checks that the number of rows of a source is a multiple of the rows of a
+ * microbatch, which is needed where microbatches are shuffled as units. */
 static enum pst_status check_whole(const struct pst_data *d,
                                    const struct pst_data_source *source,
                                    struct pst_diag *diag)

@@ -33,7 +33,7 @@ static enum pst_status refuse_input(const struct pst_data *d,
         d->path, in->name, pst_meta_text(&in->meta, text));
 }
 
-/* Finds out what each input gets. */
+/* Sets `from` of each input, by its role. */
 static enum pst_status assign_roles(struct pst_data *d,
                                     const struct pst_data_options *options,
                                     struct pst_diag *diag)
@@ -133,7 +133,8 @@ static enum pst_status count_windows(struct pst_data *d,
     return PST_OK;
 }
 
-/* Finds out what every input gets, and checks that all fit the same windows. */
+/* Decides which numbers each input gets, and checks that the shapes of all
+ * inputs fit the same windows. */
 static enum pst_status assign_inputs(struct pst_data *d,
                                      const struct pst_data_options *options,
                                      struct pst_diag *diag)

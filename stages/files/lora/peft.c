@@ -51,7 +51,8 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
 /* --- modules that are trained whole -----------------------------------------
  */
 
-/* Returns the length of the module in a key, 1 in "h.weight"; 0: none. */
+/* Returns the length of the module's name in a key: 1 for "h.weight"; 0: the
+ * key has no module. */
 static size_t module_of(const char *key)
 {
     const char *dot = strrchr(key, '.');
@@ -86,7 +87,7 @@ static bool is_trained(const struct pst_state_names *names, const char *tensor)
     return false;
 }
 
-/* True if a trained parameter makes its module one that is saved whole. */
+/* True if the parameter was trained, so that its whole module is saved. */
 static bool makes_whole(const struct pst_state_names *names,
                         const struct pst_state_name *name)
 {
@@ -120,7 +121,7 @@ static bool is_saved(const struct pst_state_names *names, const char *tensor)
     return false;
 }
 
-/* Makes the list of these modules; null if there are none. */
+/* Makes the list of modules that are saved whole; null if there are none. */
 static json_t *make_whole(const struct pst_state_names *names)
 {
     json_t *list = json_array();

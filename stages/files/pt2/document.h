@@ -28,7 +28,7 @@ struct pst_doc_expr {
     int64_t hint; /* value of the expression at export */
 };
 
-/* A number >= 0; the value of an expression is computed from the symbols. */
+/* A number >= 0. If expr is set, its value is computed from the symbols. */
 struct pst_doc_size {
     int64_t value;
     const struct pst_doc_expr *expr; /* NULL: the size is a constant */

@@ -8,7 +8,7 @@
 
 #define FIRST_SLOTS ((size_t)256)
 
-/* Returns the slot of the text, or the free one for it. */
+/* Returns the slot of the text; if the text is absent, the free slot for it. */
 static struct pst_texts_slot *find_slot(const struct pst_texts *texts,
                                         const char *raw, size_t len,
                                         uint32_t hash)

@@ -39,8 +39,8 @@ static enum pst_status record_candidate(struct pst_search *x,
     return pst_diag_nomem(x->diag, sizeof(struct pst_tried));
 }
 
-/* Records that a schedule does not support the numbers, placement or model,
- * which is not an error. */
+/* Records that a schedule does not support these numbers of ranks, stages and
+ * microbatches, the placement or the model, which is not an error. */
 static enum pst_status record_impossible(struct pst_search *x, const char *name,
                                          enum pst_status status,
                                          const struct pst_diag *why)
@@ -227,8 +227,8 @@ static enum pst_status adopt_schedule(struct pst_search *x,
     return PST_OK;
 }
 
-/* Determines the costs: those of the model; without one, those used for
- * placement. */
+/* Sets x->costs to the costs of the model; without a model, to own, where F, I
+ * and W each take a third of a stage's cost for placement. */
 static enum pst_status find_costs(struct pst_search *x, struct pst_costs *own)
 {
     enum pst_status status;

@@ -9,7 +9,7 @@
 /* Inputs that a (stage, microbatch) waits for in one direction. */
 struct inputs {
     unsigned missing;
-    double at; /* when the last of those sent so far arrives */
+    double at; /* time when the last of the inputs sent so far arrives */
 };
 
 struct stage_state {
@@ -33,7 +33,8 @@ struct greedy {
     const struct pst_costs *costs;
     const struct pst_greedy_options *o;
     struct pst_link_index links;
-    /* per link, in the order of links.by_from and links.by_to */
+    /* bytes of a message per link: bytes_f in the order of links.by_from,
+     * bytes_b in that of links.by_to */
     double *bytes_f, *bytes_b;
     struct stage_state *stages;
     struct inputs *forward, *backward; /* per (stage, microbatch) */
@@ -81,7 +82,8 @@ static void wake_rank(struct greedy *g, int rank, double at)
     r->blocked = false;
 }
 
-/* Sends one value at `now`. Returns how long that keeps the sender busy. */
+/* Sends one value at `now`. Returns the seconds for which sending keeps the
+ * sender busy. */
 static double send_value(struct greedy *g, unsigned rank, struct inputs *in,
                          int peer, double bytes, double now)
 {
@@ -189,8 +191,8 @@ static bool may_begin(const struct greedy *g, unsigned rank,
             held_bytes(g, rank, true) <= g->o->memory_limit);
 }
 
-/* Finds ready work: of the oldest microbatch, and among its stages the
- * deepest. */
+/* Finds ready work of this kind: that of the oldest microbatch, and for this
+ * microbatch that of the last stage. */
 static void find_ready(const struct greedy *g, unsigned rank,
                        enum pst_action_kind kind, struct choice *choice)
 {
@@ -326,7 +328,7 @@ static void advance_rank(struct greedy *g, unsigned rank)
     struct choice c;
 
     end_action(g, rank);
-    if (r->clock > before) /* busy with sending: others may come first */
+    if (r->clock > before) /* busy sending: other ranks may come first */
         return;
     c = choose_action(g, rank);
     if (c.stage >= 0)

@@ -12,8 +12,8 @@ struct pst_greedy_options {
     /* maximum number of microbatches begun but not ended on a rank */
     unsigned in_flight;
     double memory_limit; /* maximum bytes of a rank; 0: no limit */
-    bool forward_first;  /* prefers forward among ready work; else backward */
-    bool split;          /* uses I and W; else B */
+    bool forward_first;  /* of ready work, prefers F; if false, B or I */
+    bool split;          /* splits B into I and W */
     /* a rank prefers W if this many W are ready; 0: never */
     unsigned backlog;
     /* W does not begin if other work is known to become ready within this share

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Budget of all searches, in visits of stages and ranks: about a second. */
+/* Budget of all searches, in stages and ranks visited: about a second. */
 #define EFFORT 2e8
 /* Limits how many schedules are evaluated for one placement: EVALUATED is their
  * total work (stages times microbatches), LEAST_TRIES the minimum number. */
@@ -119,7 +119,7 @@ static enum pst_status run_greedy(struct pst_search *x, const int *rank_of,
 }
 
 /* Sets the numbers of microbatches in flight to try: 1, 2, numbers around
- * multiples of the number of ranks, all. Returns how many they are. */
+ * multiples of the number of ranks, all. Returns the number of entries set. */
 static unsigned find_limits(const struct pst_search *x, unsigned limits[12])
 {
     const unsigned p = x->o->ranks, n = x->o->microbatches;
@@ -286,9 +286,9 @@ static double memory_for(const struct pst_search *x, const int *rank_of,
     return most;
 }
 
-/* Searches one placement, with limits on the microbatches in flight on every
- * rank, and with limits on memory: what these microbatches, or half a
- * microbatch more, need on the largest rank. */
+/* Searches one placement. Each try limits either the microbatches in flight on
+ * every rank, or the memory: to the bytes of that many microbatches, or of half
+ * a microbatch more, on the rank that needs most. */
 static enum pst_status search_place(struct pst_search *x, const int *rank_of,
                                     const char *place, double effort)
 {
@@ -299,7 +299,7 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
     unsigned limits[12];
     const unsigned n = find_limits(x, limits);
 
-    /* Most microbatches in flight first, which is fastest. */
+    /* Begins with the most microbatches in flight, which is fastest. */
     for (size_t v = 0; v < PST_COUNT(ways); v++)
         for (unsigned k = 3 * n; k-- > 0 && status == PST_OK;) {
             const unsigned limit = limits[k / 3];

@@ -14,8 +14,8 @@
 
 #define PST_BIT(kind) (1u << (kind))
 
-/* State of a stage's parameters: always resident, or unsharded and resharded.
- */
+/* State of a stage's parameters: not used yet, always resident, unsharded,
+ * resharded. */
 enum pst_held { PST_HELD_UNUSED, PST_HELD_ALWAYS, PST_HELD_NOW, PST_HELD_GONE };
 
 struct pst_check {
@@ -45,9 +45,10 @@ enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
 bool pst_check_backward_done(const struct pst_check *c, int stage,
                              int microbatch);
 
-/* Check action i of a list: that the inputs of F, or the gradients of B and I,
- * have arrived; a message; a reduction. The last one checks at the end that
- * nothing is missing. */
+/* Check action i of a list: arrived checks that the inputs of F, or the
+ * gradients of B and I, have arrived; message and reduce check an action of
+ * that kind. messages_all checks, after all actions, that no message or
+ * reduction is missing. */
 enum pst_status pst_check_arrived(const struct pst_check *c, unsigned rank,
                                   size_t i) PST_MUST_CHECK;
 enum pst_status pst_check_message(const struct pst_check *c, unsigned rank,
@@ -57,7 +58,8 @@ enum pst_status pst_check_reduce(const struct pst_check *c, unsigned rank,
 enum pst_status pst_check_messages_all(const struct pst_check *c)
     PST_MUST_CHECK;
 
-/* Pass two; needs lists that passed pass one. */
+/* Second pass of the check: simulates all lists together. Every list must have
+ * passed the first pass. */
 enum pst_status pst_check_simulate(const struct pst_check *c) PST_MUST_CHECK;
 
 #endif

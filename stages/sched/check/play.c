@@ -60,7 +60,7 @@ static int find_awaited_owner(const struct pst_check *c,
         const struct pst_action *b = &s->ranks[r].at[c->next[r]];
 
         if (c->reduced[k * s->n_ranks + (unsigned)r] == 2)
-            continue; /* this owner has met the others here and has continued */
+            continue; /* all owners have reached this reduction before */
         if (c->next[r] == s->ranks[r].n || b->kind != PST_ACT_REDUCE ||
             b->param != a->param)
             return r;

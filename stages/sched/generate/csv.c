@@ -271,7 +271,8 @@ enum pst_status pst_sched_read_csv(const char *path,
         for (size_t i = 0; i < s->ranks[r].n; i++)
             s->messages |= s->ranks[r].at[i].kind != PST_ACT_IDLE &&
                            !pst_action_is_compute(&s->ranks[r].at[i]);
-    /* Checks the lists as written, since later steps reorder actions. */
+    /* Checks the lists as they are in the file, since later steps reorder
+     * actions. */
     status = pst_sched_check_compute(s, diag);
     if (status != PST_OK) {
         pst_diag_prefix(diag, "%s", path);

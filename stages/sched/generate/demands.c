@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requirements of generators, and the cost of numbers that do not divide
- * evenly. */
+/* Checks the numbers of ranks, stages and microbatches that generators require,
+ * and reports the cost of numbers that do not divide evenly. */
 #include "stages/base/plural.h"
 #include "stages/sched/generate.h"
 #include "stages/sched/simulate.h"
@@ -9,8 +9,8 @@
  * a simulation. */
 #define MAX_SIMULATED 65536u
 
-/* Returns the number of rounds; if it does not divide the microbatches, some
- * rounds have one more than others. */
+/* Returns the number of rounds. If it does not divide the number of
+ * microbatches, some rounds have one microbatch more than others. */
 static unsigned rounds_of(unsigned microbatches, unsigned ranks)
 {
     return PST_MAX(1, microbatches / ranks);
@@ -54,8 +54,8 @@ static enum pst_status check_stages(const struct pst_sched_row *row,
                         pst_plural(o->stages / row->per_rank));
 }
 
-/* Refuses numbers that PyTorch refuses although they are possible, for the
- * option `exact`. */
+/* For the option `exact`: refuses numbers that PyTorch refuses although the
+ * generator supports them. */
 static enum pst_status check_exact(const struct pst_sched_row *row,
                                    const struct pst_schedule_options *o,
                                    struct pst_diag *diag)

@@ -20,7 +20,8 @@
 
 #include <string.h>
 
-/* The sequence: rounds; in each the local stages; in each the microbatches. */
+/* Order of a rank's forwards: for each round, for each local stage, the
+ * microbatches of the round. */
 struct rounds {
     /* the first `longer` rounds have size + 1 microbatches */
     unsigned n, size, longer;
@@ -79,8 +80,9 @@ static void add_backward(struct pst_sched_list *list, const struct rounds *r,
                        m);
 }
 
-/* Returns the number of actions from the first F of rank 0 to the first B of
- * this rank, both included, less those of this rank in that time. */
+/* Returns the number of idle slots of a rank between its warm-up and its first
+ * B: the number of slots from the first F of rank 0 to that B, both included,
+ * less the slots that this rank already has. */
 static unsigned warm_up_gap(const struct pst_schedule *sched,
                             const struct rounds *r, unsigned rank,
                             unsigned warm_up)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Moves the receives of one list up, each by `early` compute actions. No
- * receive may move down: if it comes after a send of its own rank, the peer of
- * that send may wait for this receive. */
+ * receive may move down: if a receive comes after a send of its own rank, the
+ * peer of that send may wait for the receive. */
 enum pst_status pst_lower_early(struct pst_action *list, size_t n,
                                 unsigned early, struct pst_diag *diag)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Extends compute actions to full lists. The ranks take turns; each takes its
- * next action if its inputs have arrived. After F or B (or I) its messages
- * follow immediately, and each receive is appended to the peer's list at the
- * same time. So a global order exists in which every receive is posted just
- * before its send: no deadlock, even if every send blocks. Posting receives
- * earlier than that, at the end, preserves this.
+ * next action if the inputs of that action have arrived. The messages of an F,
+ * B or I follow it immediately, and each receive is appended to the peer's list
+ * at the same time. So a global order exists in which every receive is posted
+ * just before its send: no deadlock, even if every send blocks. Posting
+ * receives earlier than that, at the end, preserves this.
  */
 #include "stages/sched/lower/lower.h"
 
