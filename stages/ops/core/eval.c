@@ -150,7 +150,7 @@ static enum pst_status make_outputs(struct frame *f)
         const size_t bytes = pst_meta_span(&out->meta);
 
         f->call.out[k].meta = &out->meta;
-        if (f->eval->owned[out->id] == NULL) /* else from an earlier run */
+        if (f->eval->owned[out->id] == NULL) /* else kept from an earlier run */
             f->eval->owned[out->id] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
         f->eval->data[out->id] = f->eval->owned[out->id];
         f->call.out[k].data = f->eval->owned[out->id];

@@ -4,7 +4,8 @@
 /*
  * Faults that a kernel detects in its data: an index out of range, a singular
  * matrix. A fault consists of plain words, so that it can be in device memory;
- * the host formats the text. The step continues and is not applied.
+ * the host formats the text. The step runs to its end, but its update is not
+ * applied.
  *
  * Threads of a kernel may report concurrently: the first one wins.
  */

@@ -38,7 +38,8 @@ void pst_mode_set_eval(const struct pst_schema *schema, struct pst_arg *args)
     }
 }
 
-/* An argument p of 0 decides alone; else the first flag or probability does. */
+/* An argument p of 0 means no dropout; otherwise the first flag or probability
+ * decides. */
 bool pst_mode_has_dropout(const struct pst_schema *schema,
                           const struct pst_arg *args)
 {

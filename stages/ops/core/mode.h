@@ -24,7 +24,7 @@ int pst_mode_identity_arg(const struct pst_op *op,
                           const struct pst_schema *schema,
                           const struct pst_arg *args);
 
-/* Returns the row of which nodes that are differentiated become one: with the
+/* Returns the row that replaces op in nodes that are differentiated: it has the
  * same arguments and vjp, and more results, which the vjp reads. NULL: none. */
 const struct pst_op *pst_mode_saving(const struct pst_op *op);
 

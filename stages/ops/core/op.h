@@ -68,8 +68,9 @@ struct pst_call {
     bool tf32;         /* matmuls may round f32 operands to TF32 */
     const void *owner; /* the chosen kernel's owner, or data of the device's
                           adapter; else NULL */
-    void *stream;      /* the device's, set by launch; NULL on the host */
-    const struct pst_chain *chain; /* that of the node */
+    void *stream;      /* the device's queue, set by the launch; NULL on the
+                        * host */
+    const struct pst_chain *chain; /* the node's; NULL: none */
 };
 
 void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
@@ -97,9 +98,9 @@ enum pst_kernel_flags {
      * call of an operator with PST_OP_RANDOM can be replayed in another step
      * (struct pst_recorder) */
     PST_K_REPLAYS = 128,
-    /* An element of the only result depends on the elements of the operands at
-     * its place alone, so a part of a call gives the same bits as the whole. It
-     * reports no faults. */
+    /* Each element of the only result depends only on the operands' elements at
+     * the same index, so a part of a call gives the same bits as the whole. The
+     * kernel reports no faults. */
     PST_K_ELEMENTWISE = 256,
 };
 
@@ -115,10 +116,10 @@ enum pst_kernel_flags {
  */
 enum pst_form {
     PST_FORM_OWN,
-    PST_FORM_BF16, /* rounded; sizes and strides stay */
+    PST_FORM_BF16, /* rounded to bf16; sizes and strides are kept */
     /* Rounded to bf16 but stored as f32 (penstock.round_bf16), where f32
-     * matmuls are faster. If all such operands of a node have it, the node's
-     * call does not round. */
+     * matmuls are faster. If all operands of a node for which the kernel
+     * prefers this layout have it, the node's call does not round. */
     PST_FORM_ROUNDED,
     /* Rounded and packed for the device's matmuls (penstock.tiles), from a
      * matrix or its transpose. Used for operands computed once per step; a
@@ -128,15 +129,17 @@ enum pst_form {
     /* The kernel does not read this optional operand: the compiler removes it
      * from the node, so that nothing is kept for it. */
     PST_FORM_NONE,
-    /* Strides do not change the bits of the kernel's results: if the operand is
-     * kept for it alone, it may read a kept copy with other strides instead. */
+    /* The operand's strides do not change the bits of the results: the kernel
+     * may read a copy with other strides that is stored for other readers, so
+     * that the operand itself need not be stored. */
     PST_FORM_ANY,
 };
 
 struct pst_kernel {
     const char *name;
     enum pst_isa isa;
-    unsigned dtypes; /* mask: dtype of in[0], or of out[0] without inputs */
+    unsigned dtypes; /* mask of accepted dtypes of in[0]; of out[0] without
+                      * inputs */
     unsigned flags;
     /* True if the kernel supports the call; NULL: all calls. Must depend on
      * metas, args and flags only, not on data. */
@@ -160,8 +163,9 @@ struct pst_vjp {
     struct pst_build build;
     const struct pst_node *node;
     struct pst_value *const
-        *grads;        /* per result; NULL: no gradient reaches it */
-    const bool *needs; /* per flat tensor index (as call->in): true if wanted */
+        *grads;             /* per result; NULL: no gradient reaches it */
+    const bool *needs;      /* per flat tensor index (as call->in): true if a
+                             * gradient is wanted */
     struct pst_value **ret; /* per flat tensor index; NULL: no gradient */
 };
 
@@ -218,18 +222,17 @@ enum pst_op_flags {
     /* Dropout and similar: an argument (train, training, dropout_p) is set
      * while the model trains, and model.eval() clears it (mode.h). */
     PST_OP_DROPOUT = 64,
-    /* Its nodes keep their names in the file, for messages. */
+    /* Nodes of the operator keep their names in the file, for messages. */
     PST_OP_ORIGIN = 128,
     /* --dtype bf16 rounds its operands. */
     PST_OP_PRODUCT = 256,
-    /* Its gradient only moves or changes single elements, without sums, if it
-     * is a view or all shapes are equal: strides then do not change the
-     * bits. */
+    /* The gradient is computed without sums, by moving or changing single
+     * elements, if the operator is a view or all shapes are equal: the strides
+     * of its operands then do not change its bits. */
     PST_OP_PASSES_ON = 512,
-    /* Only the compiler makes its nodes, from other nodes. */
+    /* Nodes of the operator are made by the compiler only, from other nodes. */
     PST_OP_COMPILED = 1024,
-    /* To compute a result again takes no more time than to store it and to load
-     * it later. */
+    /* Computing a result again takes no longer than storing and loading it. */
     PST_OP_CHEAP = 2048,
 };
 
@@ -261,9 +264,9 @@ struct pst_op {
 /* Parses all schemas; call once before anything else (idempotent, thread safe
  * after the first return). */
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
-/* Calls pst_registry_init for a user that gives the registry up again: the last
- * release frees the schemas, and no graph may be left then. Rows added at run
- * time stay. Any thread. */
+/* Initialises the registry, like pst_registry_init, and counts the caller until
+ * it calls pst_registry_release. The last release frees the schemas; no graph
+ * may exist then. Rows added at run time stay. Any thread. */
 enum pst_status pst_registry_hold(struct pst_diag *diag) PST_MUST_CHECK;
 void pst_registry_release(void);
 
@@ -286,8 +289,8 @@ const struct pst_op *pst_registry_at(unsigned i);
 /* Returns the family of a row, a folder below stages/ops/; the address is the
  * same for all rows of a family. "" if it is not a registered row. */
 const char *pst_op_family(const struct pst_op *op);
-/* True if it runs kernels on some device; views, markers and compositions do
- * not. */
+/* True if the operator runs kernels on some device; views, markers and
+ * compositions do not. */
 bool pst_op_runs(const struct pst_op *op);
 /* Returns the kernels of a device, or else of its fallback; {0} if there are
  * none. */

@@ -21,7 +21,7 @@ static const int orders[] = {
 #include "stages/ops/core/ops.def"
 };
 
-/* The rows with family names in between: NULL stands for a row. */
+/* An entry per line of ops.def: the name of a family, or NULL for a row. */
 static const char *const families[] = {
 #define PST_OP(id)       NULL,
 #define PST_FAMILY(name) name,
@@ -238,7 +238,7 @@ const struct pst_op *pst_registry_at(unsigned i)
 
     if (i < N_OPS)
         return ops[i];
-    /* The newest rows have the last numbers. */
+    /* The list begins with the row added last, which has the largest number. */
     n = pst_registry_count();
     for (a = __atomic_load_n(&added, __ATOMIC_ACQUIRE); --n > i; a = a->next)
         ;
@@ -349,8 +349,8 @@ static enum pst_status check_alias(const struct pst_infer *c, unsigned k)
     return PST_OK;
 }
 
-/* Clears only the results that infer may write: clearing all took a sixth of
- * the time of a split. */
+/* Clears only the results that infer may write: clearing all would take a sixth
+ * of the time of a split. */
 static void clear_results(struct pst_infer *c)
 {
     const unsigned n = c->schema->list_return
@@ -409,8 +409,8 @@ bool pst_op_runs(const struct pst_op *op)
     return i < N_OPS ? orders[i] >= 0 : added_of(op) != NULL;
 }
 
-/* Returns the device's own kernels of an operator; {0} if it has none. Kernels
- * of rows added at run time belong to all devices with the table of cpu. */
+/* Returns the device's own kernels of an operator; {0} if it has none. Devices
+ * that share cpu's table also have the kernels of rows added at run time. */
 static struct pst_kernels own_kernels(const struct pst_device *device,
                                       const struct pst_op *op)
 {
@@ -448,8 +448,8 @@ static void without_data(unsigned n, const struct pst_operand *from,
         to[i] = (struct pst_operand){.meta = from[i].meta};
 }
 
-/* Kernels are selected before data exists: hides the data, so that a caller
- * that has it gets the same kernel. */
+/* Calls kernel->supports without the addresses of data: the choice must be the
+ * same before data exists and afterwards. */
 static bool supports(const struct pst_kernel *kernel,
                      const struct pst_call *call)
 {

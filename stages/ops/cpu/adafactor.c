@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A matrix is divided into at most so many bands of rows, by its size alone. */
+/* Maximum number of bands of rows of a matrix. Their number depends on the size
+ * of the matrix alone. */
 #define MAX_BANDS 16
 #define MIN_ROWS  16
 
@@ -77,7 +78,8 @@ static struct factors factors_of(const struct pst_task *task)
     return f;
 }
 
-/* a + w (b - a), from the nearer end, as torch.lerp. */
+/* Returns a + w (b - a), computed from a or from b, whichever is nearer, as
+ * torch.lerp does. */
 static float lerp(float a, float b, double w)
 {
     return w < 0.5 ? a + (float)w * (b - a) : b - (b - a) * (float)(1.0 - w);

@@ -22,7 +22,7 @@ struct pst_blocks {
 
 /* Divides the parameter of the task into blocks. Does not set step and with. */
 void pst_blocks_init(struct pst_blocks *b, const struct pst_task *task);
-/* Returns the elements of block k, the first of which is *ret. */
+/* Returns the number of elements of block k; sets *ret to its first one. */
 int64_t pst_block_at(const struct pst_blocks *b, int64_t k, int64_t *ret);
 /* Calls fn for each block, divided among the task's pool. */
 typedef void (*pst_block_fn)(struct pst_blocks *b, int64_t k);

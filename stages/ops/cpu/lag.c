@@ -11,7 +11,7 @@
 /* Limits: actions that one poll runs, and actions that wait in all queues. */
 #define MOST_AT_ONCE 4
 #define MOST_WAITING 512
-/* Number of events that keep their times. */
+/* Number of events of each queue whose times are kept. */
 #define N_TIMES 65536
 
 enum kind { LAUNCH, TASK, COPY, ZERO, RECORD, WAIT };
@@ -39,7 +39,8 @@ struct work {
 
 struct queue {
     struct work *first, **last;
-    uint64_t given, passed; /* tickets of the queue's events, counted from 1 */
+    uint64_t given, passed; /* number of the last event recorded, and of the
+                             * last one reached */
 };
 
 struct pst_lag {
@@ -51,7 +52,8 @@ struct pst_lag {
     double times[PST_N_QUEUES][N_TIMES];
 };
 
-/* Returns the ticket of a queue's event: the queue is the lowest digit. */
+/* Returns the ticket of the queue's event `number`, in base PST_N_QUEUES: the
+ * last digit is the queue. */
 static uint64_t ticket_of(enum pst_queue queue, uint64_t number)
 {
     return number * PST_N_QUEUES + queue;

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Coefficients of the iteration, from the post that torch.optim.Muon names. */
+/* Coefficients of the iteration, from the blog post that the documentation of
+ * torch.optim.Muon cites. */
 #define COEFFICIENT_A 3.4445
 #define COEFFICIENT_B (-4.7750)
 #define COEFFICIENT_C 2.0315

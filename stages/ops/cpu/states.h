@@ -5,8 +5,8 @@
  * How devices keep optimizer states in fewer bits than f32, by two tasks over n
  * elements of `dtype`, which is bf16 or u8:
  *
- *   unpack  to, f32, = from[0] in that dtype
- *   pack    to, in that dtype, = from[0], f32
+ *   unpack  converts from[0], of that dtype, to `to`, f32
+ *   pack    converts from[0], f32, to `to`, of that dtype
  *
  * bf16: pack rounds stochastically, with the random numbers of from[1], a
  * struct pst_states_draw. u8: from[1] has the scales, f32, one for each block
@@ -16,9 +16,10 @@
  * 8 bits: Dettmers et al., "8-bit Optimizers via Block-wise Quantization"
  * (2021, arXiv:2110.02861). The scale of a block is its largest absolute value;
  * the code of an element is the index of the value nearest to element / scale
- * in the dynamic map: 0, 1 and, for E = 0 ... 6, 2^E values from 10^(E - 7) to
- * 10^(E - 6), the means of equal intervals, of both signs; without a sign twice
- * as many. A positive element of a state without a sign has no code 0.
+ * in the dynamic map: 0, 1 and, for E = 0 ... 6, the means of 2^E equal
+ * intervals from 10^(E - 7) to 10^(E - 6), each with both signs; a state
+ * without a sign has twice as many intervals. Its positive elements never have
+ * code 0.
  */
 #include "stages/device/device.h"
 

@@ -145,7 +145,7 @@ static void ema_part(void *ctx, unsigned part, unsigned parts)
     if (t->number == 1)
         memcpy((float *)t->to + i, (const float *)t->from[0] + i,
                (size_t)(end - i) * sizeof(float));
-    else /* like torch.lerp, from the nearer end */
+    else /* from the nearer end, as torch.lerp does */
         lerp_elements(end - i, (float *)t->to + i,
                       (const float *)t->from[0] + i, (float)t->number,
                       (float)(1 - t->number), t->number < 0.5);

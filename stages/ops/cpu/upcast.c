@@ -105,8 +105,8 @@ static void run_upcast(const struct pst_call *c)
         convert_operand(c, &c->out[i], &w.out[i], true);
 }
 
-/* Operands that the inner kernel does not read. It has no other preferences
- * that hold for 16 bits. */
+/* Returns PST_FORM_NONE for operands that the inner kernel does not read; its
+ * other preferences hold for f32 only. */
 static enum pst_form upcast_form(const struct pst_call *c, unsigned i)
 {
     const struct pst_kernel *inner = c->owner;

@@ -76,8 +76,8 @@ void pst_cuda_call_on_host(struct pst_cuda_context *c,
         return;
     map_addresses(c, frame, image_of);
     kernel->run(frame);
-    /* The caller reads the frame afterwards: the search for the first NaN does.
-     */
+    /* Device addresses again: the caller may read the frame afterwards, as the
+     * search for the first NaN does. */
     map_addresses(c, frame, device_of);
     for (unsigned i = 0; i < frame->n_out; i++)
         copy_to_device(c, frame->out[i].data, span_of(&frame->out[i]));

@@ -20,8 +20,8 @@ const struct pst_kernels *pst_cuda_kernels[PST_N_KERNEL_OPS] = {
 
 #define MOST_COPIED 8 /* maximum number of kernels of an operator */
 
-/* Copies the kernels among `from` that run loops or copies, for any instruction
- * set, to `to`, at most `most`; returns how many. */
+/* Copies to `to`, at most `most`, the kernels among `from` that need no
+ * instruction set and run loops or copies; returns how many. */
 static unsigned copy_kernels(const struct pst_kernels *from,
                              struct pst_kernel *to, unsigned most)
 {
@@ -46,8 +46,8 @@ static unsigned copy_kernels(const struct pst_kernels *from,
     return n;
 }
 
-/* Adds these kernels to operators that have none of their own, from the table
- * of cpu. Runs before anything can look up a kernel. */
+/* Gives operators without kernels of their own those that copy_kernels takes
+ * from cpu's table. Runs before anything can look up a kernel. */
 PST_CONSTRUCTOR static void fill_table(void)
 {
     static struct pst_kernel taken[PST_N_KERNEL_OPS][MOST_COPIED];

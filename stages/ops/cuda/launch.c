@@ -44,7 +44,8 @@ void pst_cuda_launch_shared(struct pst_cuda_context *c, enum pst_cuda_fn fn,
                             int64_t x, unsigned threads, unsigned bytes,
                             const void *params)
 {
-    /* More than 48 KiB have to be allowed; this sets a number in the driver. */
+    /* A kernel may use more than 48 KiB only with this attribute. Setting it
+     * only stores a number in the driver. */
     if (x > 0 && pst_cuda_enter(c) &&
         pst_cuda_check(c,
                        c->driver->function_set(c->functions[fn],

@@ -110,7 +110,7 @@ static void *state(const struct pst_task *task, unsigned k)
 _Static_assert(sizeof(struct pst_cuda_numbers) <= PST_CUDA_SLOT_BYTES,
                "stages/device/cuda/cuda.h");
 
-/* Returns the address of a slot's numbers; NULL: it has none. */
+/* Returns the address of a slot's numbers; NULL for slot 0, which has none. */
 static struct pst_cuda_numbers *numbers_at(const struct pst_cuda_context *c,
                                            unsigned slot)
 {
@@ -138,7 +138,8 @@ static struct pst_cuda_update update_of(const struct pst_task *task)
     return p;
 }
 
-/* Enqueues the update, or sets the numbers of its slot. */
+/* Enqueues the update; without elements, the kernel that stores its numbers in
+ * its slot, from which a recorded update reads them. */
 static void enqueue(const struct pst_task *task, enum pst_cuda_fn fn,
                     struct pst_cuda_update *p)
 {
@@ -202,7 +203,7 @@ static struct pst_cuda_update decayed_of(const struct pst_task *task)
     return p;
 }
 
-/* Sets the weights of a moving average: the old value's, and the rest. */
+/* Sets the weights of a moving average: b2 (old value) and c2 (new one). */
 static void set_weights(struct pst_cuda_update *p, double weight)
 {
     p->numbers.b2 = (float)weight;

@@ -59,7 +59,7 @@ static PST_ALWAYS_INLINE pst_vec fold_parts(const pst_vec x[COLS])
     return FIRST(a, b) + LAST(a, b);
 }
 
-/* Adds the parts of each of mr rows: 4 sums a row. */
+/* Sums the parts of each vector r[i], i < mr, to its four dot products. */
 static PST_ALWAYS_INLINE void add_parts(int mr, const pst_vec r[ROWS],
                                         pst_vec4 ret[ROWS])
 {
@@ -155,9 +155,8 @@ static void run_rows(const struct pst_gemm *g, int64_t n, const float *a,
     }
 }
 
-/* True for at most 8 rows, for which packing B does not pay, and for k of at
- * least a vector, since adding up the lanes costs as much as some dozens of k.
- */
+/* True for at most 8 rows, for which packing B does not pay, if k is at least a
+ * vector: adding up the lanes costs as much as some dozens of k. */
 bool PST_SIMD(pst_simd_dots_preferred)(const struct pst_gemm *g)
 {
     return !g->ta && g->tb && g->m <= 8 && g->k >= VEC;

@@ -4,15 +4,17 @@
 #include "stages/ops/cpu/simd/lanes.h"
 #include "stages/ops/cpu/simd/vecmath.h"
 
-/* Elements of a line, and rows, that are folded in their own dtype: few enough
- * that the error of their sum stays below that of the total. */
+/* Elements of a line (BLOCK) and rows (ROWS) of a partial result, which is
+ * computed in the elements' dtype; partial results are joined in double. They
+ * are so few that the rounding errors of a partial sum stay below that of the
+ * result. */
 #define BLOCK 512
 #define ROWS  32
 #define COLS  PST_FOLD_COLS
 
 /* Element i of a block belongs to lane i % PST_LANES, as in lanes.h. A line
- * shorter than that has as many lanes as it needs: the others would be empty,
- * and joining these changes nothing. */
+ * with fewer elements uses only that many lanes: joining empty ones would
+ * change nothing. */
 #define FOLD(name, start, next, join_)                                         \
     static double name##_join(double a, double b)                              \
     {                                                                          \

@@ -159,7 +159,8 @@ const double *PST_SIMD(pst_fourier_run)(const struct pst_fourier *f,
         y = was;
     }
     multiply_table(m, kernel, kernel + m, x, x + m);
-    /* Transforms back: real and imaginary parts are swapped. */
+    /* The inverse transform is the same one with real and imaginary parts
+     * swapped. */
     if (run_passes(f, table, x + m, x, y + m, y)) {
         double *was = x;
 

@@ -9,7 +9,7 @@
 
 #define MC    PST_PACKED_MC
 #define PANEL (NV * VEC)
-/* With at most so many panels of B, packing A does not pay. */
+/* With at most this many panels of B, packing A does not pay. */
 #define OFTEN    3
 #define SHALLOW  64 /* k up to which C costs more time than the operands */
 #define STRAIGHT 32 /* k up to which C is always written line by line */
@@ -111,8 +111,8 @@ struct block {
     const struct pst_windows *windows; /* NULL: b is used */
     const float *flat;  /* B, if its rows are contiguous and tiles read it in
                            place; or NULL */
-    const int64_t *own; /* for `flat` that is a plain matrix: offsets of its
-                           rows; NULL: windows->taps */
+    const int64_t *own; /* offsets of the rows of `flat` if it is a plain
+                         * matrix; NULL: they are windows->taps */
     int64_t m, mr, n, k, j, p; /* mr: rows of a tile */
     const float *a, *b;
     enum form form;
@@ -219,9 +219,10 @@ static void multiply_panels(const struct block *w)
     }
 }
 
-/* Multiplies by all columns of B, which pack_all() has packed: a panel stays in
- * the cache for all rows, or, if it is not deep, rows stay, so that C is
- * written line by line. */
+/* Multiplies by all columns of B, which pack_all() has packed. The outer loop
+ * is over panels, so that a panel stays in the cache for all rows. If k is
+ * small or A is read in place, it is over rows, so that C is written line by
+ * line. */
 static void packed_panels(const struct block *w)
 {
     const bool by_rows = w->k <= SHALLOW || w->form == IN_PLACE;
@@ -278,9 +279,9 @@ static void pack_weights(const struct block *w, int64_t i, const float *a,
         pack_a(g->ta, w->m, w->mr, w->k, w->a, g->lda, to);
 }
 
-/* Returns the size of the parts that n is divided into, a multiple of grain. It
- * is at most `most` if that is such a multiple, too. All parts are equal,
- * except that the last one may be smaller. */
+/* Divides n into equal parts, of which only the last may be smaller, and
+ * returns their size: a multiple of grain, and at most `most` if `most` is a
+ * multiple of grain. */
 static int64_t part_of(int64_t n, int64_t most, int64_t grain)
 {
     const int64_t parts = PST_MAX((n + most - 1) / most, 1);
@@ -288,8 +289,8 @@ static int64_t part_of(int64_t n, int64_t most, int64_t grain)
     return ((n + parts - 1) / parts + grain - 1) / grain * grain;
 }
 
-/* Computes columns [w->j, w->j + w->n) of C. whole: they are packed before the
- * first of them is used. */
+/* Computes columns [w->j, w->j + w->n) of C. whole: packs all of these columns
+ * of B before it multiplies by the first. */
 static void compute_columns(struct block *w, const float *a, const float *b,
                             float *c, float *scratch, bool whole)
 {
@@ -324,7 +325,7 @@ static void compute_columns(struct block *w, const float *a, const float *b,
     }
 }
 
-/* True if all n positions are contiguous in the copy. */
+/* True if the n positions are contiguous in w->copy. */
 static bool is_flat(const struct pst_windows *w, int64_t n)
 {
     const int64_t slab = w->count[2] * w->count[1], image = slab * w->count[0];
@@ -360,9 +361,9 @@ static void find_taps(struct block *w, const float *b, int64_t own[KC])
 
 /*
  * Computes C. If A has several blocks, B is packed once for all of them, as
- * many columns at a time as stay in the L2 cache. Windows are always packed so,
- * since longer pieces of a line are read then. If there is one panel, A is read
- * only once, so it is not packed.
+ * many columns at a time as stay in the L2 cache. Windows are always packed
+ * like this, since longer pieces of a line are read then. If there is one
+ * panel, A is read only once, so it is not packed.
  */
 static void run_gemm(const struct pst_gemm *g, const float *a, const float *b,
                      const struct pst_windows *windows, float *c, bool turned,

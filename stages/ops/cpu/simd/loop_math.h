@@ -128,9 +128,8 @@ static PST_ALWAYS_INLINE float bce_slope(float a, float b)
 
 /* --- remainders ----------------------------------------------------------- */
 
-/* True if a / b in double gives the exact remainder: for quotients below 2^24,
- * a whole number that does not divide a is farther from a / b than the
- * rounding. */
+/* True where vm_fmod is exact: for |a / b| below 2^24, the error of a / b in
+ * double is smaller than the distance of a / b from the integers beside it. */
 static PST_ALWAYS_INLINE int vm_divides(float a, float b)
 {
     return (fabsf(a) < 16777216.0f * fabsf(b)) & (fabsf(b) < INFINITY) &
@@ -165,7 +164,8 @@ static PST_ALWAYS_INLINE float vm_floor_divide(float a, float b, float rest)
     return pst_vm_select(b == 0.0f, a / b, z);
 }
 
-/* PyTorch takes roots for these exponents, which differ at -0. */
+/* Like PyTorch, computes the exponents 1/2 and -1/2 by sqrt, which differs from
+ * pow at -0. */
 static PST_ALWAYS_INLINE float vm_power(float a, float b)
 {
     if (b == 0.5f)

@@ -5,6 +5,7 @@
  * One source, three instruction sets. Every NAME.c below simd/ is compiled once
  * per set with PST_SIMD_SUFFIX = any, avx2, avx512 and defines its functions as
  * PST_SIMD(name), so that they become name_any, name_avx2, name_avx512.
+ *
  * They are plain loops over restrict pointers that the compiler vectorises
  * without -ffast-math; sums have explicit lanes in a fixed order. The bits of a
  * result depend on the instruction set, never on timing.
@@ -12,7 +13,7 @@
  * Nothing here may run before the CPU's features are known: kernels are chosen
  * by their rows' isa, other functions by pst_simd_best.
  *
- * The arrays n, x, y ... never overlap unless a comment says so.
+ * Arrays x, y ... never overlap unless a comment says so.
  */
 #include "stages/ops/core/op.h"
 
@@ -90,7 +91,7 @@
 #define PST_SIMD_IF_AVX512(...)
 #endif
 
-/* --- loops on gradients (simd/optim.c; optimizers: optim.h) -------------- */
+/* --- loops on gradients (optim/optim.c; optimizers: optim.h) ------------- */
 
 struct pst_simd_ops {
     /* Returns the sum of x^2 in double. */

@@ -229,7 +229,7 @@ static PST_ALWAYS_INLINE float pst_vm_log(float x)
     return pst_vm_log_ends(x, m + p + k * 0.693359375f);
 }
 
-/* Powers of 2 are exact; log2(e) = 1 + .4426... */
+/* Returns log2(x), exact for powers of 2. log2(e) is 1 + .4426... */
 static PST_ALWAYS_INLINE float pst_vm_log2(float x)
 {
     float k, m, p;
@@ -246,7 +246,7 @@ static PST_ALWAYS_INLINE float pst_vm_log10(float x)
 
     pst_vm_split(x, &k, &m);
     p = pst_vm_log_rest(m);
-    /* log10(e) = .43359375 + 7.00731903e-4, log10(2) likewise */
+    /* log10(e) = .43359375 + 7.00731903e-4; log10(2) is split likewise */
     p = p * 0.43429448f + m * 7.00731903e-4f + k * 2.48745664e-4f;
     return pst_vm_log_ends(x, p + m * 0.43359375f + k * 0.30078125f);
 }

@@ -4,8 +4,8 @@
  *
  * A thread executes all parts for four adjacent elements, then for the next
  * four. Results that later parts read are in shared memory, where a thread
- * reads what it has written itself, so that nothing waits. Elements are f32 in
- * between, rounded where the nodes would round; a bool is 0 or 1.
+ * reads only what it has written itself, so no barrier is needed. Elements are
+ * f32 in between, rounded where the nodes would round; a bool is 0 or 1.
  */
 #include "stages/ops/cuda/code/elements/chain.h"
 #include "stages/ops/cuda/code/elements/elements.cuh"
@@ -66,7 +66,7 @@ PST_DEVICE struct pst_four pst_chain_load_wide(uint32_t type, const void *x,
     return y;
 }
 
-/* Sets the row of element i, and its place in it. */
+/* Computes the row and the column of element i. */
 PST_DEVICE void pst_chain_row(const struct pst_cuda_chain &p, int64_t i,
                               int64_t *row, int64_t *col)
 {
@@ -77,7 +77,7 @@ PST_DEVICE void pst_chain_row(const struct pst_cuda_chain &p, int64_t i,
     *col = i - *row * p.cols;
 }
 
-/* Loads the elements of a tensor from element i on, any of them. */
+/* Loads a thread's elements of a tensor, from element i on, for any `how`. */
 PST_DEVICE struct pst_four pst_chain_load_any(const struct pst_cuda_chain &p,
                                               uint32_t index, int64_t i)
 {
@@ -179,7 +179,7 @@ PST_DEVICE void pst_chain_store(const struct pst_cuda_chain &p, uint32_t index,
 
 /* --- functions ------------------------------------------------------------ */
 
-/* Return one element of a function of each kind. */
+/* Kinds of functions of loops.def. at() returns the result of one element. */
 template <class F> struct pst_chain_real {
     PST_DEVICE float at(float a, float b, float c, const float *s)
     {
@@ -205,9 +205,9 @@ template <class F> struct pst_chain_choice {
     }
 };
 
-/* nvcc contracts a * b + c to one operation, here as in the loops: it sees all
- * of a function in one place, and never two functions, since a result passes
- * through `last`, which all of them write. */
+/* Computes function F for four elements. nvcc contracts a * b + c to one
+ * operation within a function, as in the loops, so the bits are the same. It
+ * cannot do so across two functions, since each writes its result to `last`. */
 template <class F>
 PST_DEVICE struct pst_four pst_chain_call(
     const struct pst_cuda_chain_part &part, const struct pst_four &a,

@@ -168,9 +168,9 @@ struct pst_cuda_numbers {
 };
 
 /* An optimizer's update of n f32 elements: parameter, gradient and states
- * (NULL: absent). An element that would become non-finite keeps its value;
- * stayed[1] counts these, and stayed[0], if it is 0, becomes `number`, the
- * parameter's. */
+ * (NULL: absent). An element that would become non-finite keeps its value.
+ * stayed[1] counts these elements; stayed[0] is the `number` of the first
+ * parameter with such elements, 0: none. */
 struct pst_cuda_update {
     float *p, *m, *v, *mean; /* mean: rmsprop's third state */
     const float *g;

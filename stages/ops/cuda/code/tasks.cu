@@ -154,7 +154,8 @@ PST_DEVICE bool is_any_non_finite(float a, float b, float c)
     return 0.0f * a + 0.0f * b + 0.0f * c != 0.0f;
 }
 
-/* Counts elements that stayed: the order does not matter. */
+/* Adds n to the number of elements that stayed; sums of integers do not depend
+ * on the order. */
 PST_DEVICE void count_stayed(const struct pst_cuda_update &p, uint32_t n)
 {
     if (n == 0 || p.stayed == nullptr)
@@ -233,8 +234,8 @@ PST_DEVICE float decayed(const struct pst_cuda_update &p,
     return p.g[i] * q.gscale + q.decay * p.p[i];
 }
 
-/* Writes the parameter and its states m and v (NULL: none); returns 1 if they
- * were finite, would no longer be and so stay as they are, else 0. */
+/* Writes the parameter and its states m and v (NULL: none) and returns 0. If
+ * the old values are finite but a new one is not, returns 1 without writing. */
 PST_DEVICE unsigned write_finite(const struct pst_cuda_update &p, int64_t i,
                                  float to, float m, float v)
 {

@@ -83,12 +83,13 @@ struct filler {
     const struct pst_chain *chain;
     struct pst_cuda_chain *p;
     unsigned at; /* the current part */
-    /* by slot: the part that writes it last so far */
+    /* by slot: number of the last part so far that writes it */
     unsigned writers[PST_CHAIN_PARTS];
     unsigned slots; /* slots that are used */
 };
 
-/* Fills the tensor of an operand or result; meta: in a block of the chain. */
+/* Fills the tensor of an operand or result; meta: its shape and strides in a
+ * block of the chain. */
 static void set_tensor(struct filler *f, const struct pst_operand *x,
                        const struct pst_meta *meta,
                        struct pst_cuda_chain_tensor *ret)
@@ -118,7 +119,7 @@ static void set_tensor(struct filler *f, const struct pst_operand *x,
         ret->how = PST_CUDA_CHAIN_ROWS_WIDE;
 }
 
-/* Sets operand k of the current part to what is at `x`. */
+/* Sets the source of operand k of the current part to that of x. */
 static void set_from(struct filler *f, unsigned k,
                      const struct pst_chain_operand *x)
 {
@@ -163,7 +164,7 @@ static void set_function(struct filler *f)
     for (unsigned i = 0; i < from->n_in; i++)
         in[i] = (struct pst_operand){.meta = &from->in[i].whole};
     pst_pw_describe(from->kernel, &call, &use);
-    (void)find_function(use.loop, &fn); /* as `joins` has found it */
+    (void)find_function(use.loop, &fn); /* `joins` has found it, too */
     (void)pst_cuda_type_of(use.rounds, &rounds);
     part->fn = (uint8_t)fn;
     part->rounds = (uint8_t)rounds;

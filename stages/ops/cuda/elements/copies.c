@@ -9,8 +9,9 @@ bool pst_cuda_is_copies(const struct pst_kernel *kernel)
     return (kernel->flags & PST_VIEW_IS_COPIES) != 0;
 }
 
-/* True if the address is in the memory of an operand of the call, not a number
- * of the kernel's own. An operand may be a caller's (struct pst_guest). */
+/* True if the address is in the device's memory or in an operand of the call,
+ * which may be memory of the caller (struct pst_guest); false for a number of
+ * the kernel, in host memory. */
 static bool is_on_device(const struct pst_call *call, const void *at)
 {
     const struct pst_cuda_context *c = call->stream;

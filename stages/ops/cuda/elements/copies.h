@@ -6,7 +6,8 @@
 #include "stages/ops/cuda/launch.h"
 
 bool pst_cuda_is_copies(const struct pst_kernel *kernel);
-/* Enqueues the copies of such a kernel; frame->stream must be set. */
+/* Enqueues the copies of a kernel that only copies; frame->stream must be set.
+ */
 void pst_cuda_copies_run(const struct pst_kernel *kernel,
                          const struct pst_call *frame);
 

@@ -113,7 +113,7 @@ static void backward_run(const struct pst_call *c)
     pst_cuda_embed_sum(c->stream, &p);
 }
 
-/* True for so few positions that 32 bits can number them. */
+/* True if 32 bits suffice to number the positions. */
 static bool backward_supports(const struct pst_call *c)
 {
     return is_index(&c->in[1]) &&
@@ -125,7 +125,8 @@ static const struct pst_kernel backward_kernels[] = {
     {"cuda_embedding_backward_f32", PST_ISA_ANY, PST_D(F32),
      PST_K_QUEUED | PST_K_ACCUMULATE, backward_supports, backward_scratch,
      backward_run, 1e-6},
-    /* the reference rounds each sum to 16 bits, this kernel the last one */
+    /* the reference rounds every partial sum to 16 bits, this kernel only the
+     * last one */
     {"cuda_embedding_backward_16", PST_ISA_ANY, PST_D_16,
      PST_K_QUEUED | PST_K_ACCUMULATE, backward_supports, backward_scratch,
      backward_run, 2e-2},

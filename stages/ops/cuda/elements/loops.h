@@ -10,7 +10,7 @@
 #include "stages/ops/pointwise/pointwise.h"
 
 bool pst_cuda_is_loop(const struct pst_kernel *kernel);
-/* Enqueues the loop of such a kernel; frame->stream must be set. */
+/* Enqueues the loop of a kernel that runs one; frame->stream must be set. */
 void pst_cuda_loop_run(const struct pst_kernel *kernel,
                        const struct pst_call *frame);
 /* Returns operand k, a number, of an f32 loop, rounded as the loop wants it. */

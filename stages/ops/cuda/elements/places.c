@@ -121,8 +121,8 @@ static void run_write(const struct pst_call *c, const struct pst_index_loop *l,
     pst_cuda_launch_n(c->stream, PST_FN_pst_places_write, p.nd.numel, &p);
 }
 
-/* Adds to each element of the table its elements of the list, in their
- * order. */
+/* Adds to each element of the table the elements of the list that belong to it,
+ * in the order of the list. */
 static void run_add(const struct pst_call *c, const struct pst_index_loop *l,
                     bool wrap, void *list)
 {

@@ -12,7 +12,7 @@
 
 /* An operator that is a reduction. */
 struct reduction {
-    int arg; /* its dimensions, as in pst_reduce_dims */
+    int arg; /* argument with the dimensions, as in pst_reduce_dims */
     enum pst_cuda_folds fold, second;
     enum pst_cuda_fold_end end;
     bool truth; /* the operator is any or all */

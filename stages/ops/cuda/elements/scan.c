@@ -8,7 +8,7 @@
 #include "stages/ops/cuda/code/elements/scan.h"
 #include "stages/ops/cuda/kernels.h"
 
-/* adjacent lanes from which on each thread scans one lane */
+/* minimum number of adjacent lanes for which a thread scans a whole lane */
 #define LEAST_COLUMNS 32
 
 #define D_WHOLE                                                                \

@@ -6,9 +6,9 @@
 #include "stages/ops/cuda/code/layers/attention.h"
 #include "stages/ops/cuda/kernels.h"
 
-/* Kernels for operands of f32, bf16 and f16, of up to PST_CUDA_SDPA_NARROW
- * columns and of more; rows of their tiles (queries or keys) and their shared
- * memory. */
+/* Kernels for operands of f32, bf16 and f16, each for up to
+ * PST_CUDA_SDPA_NARROW columns and for more; rows of their tiles (queries or
+ * keys); bytes of shared memory. */
 enum { ROWS, QUERY_GRAD, KEY_GRAD };
 struct kernel {
     enum pst_cuda_fn fn;
@@ -18,8 +18,9 @@ struct kernel {
 #define TILE(rows, cols)    PST_CUDA_SDPA_BYTES(rows, cols)
 #define TILE16(rows, cols)  PST_CUDA_SDPA16_BYTES(rows, cols)
 #define QUERIES(rows, cols) PST_CUDA_SDPA16_QUERIES(rows, cols)
-/* Kernels of 16 bits: `n` tiles of query rows with four of keys and values;
- * tiles of keys and values with two of queries. */
+/* Shared memory of 16-bit kernels. OF_ROWS: `n` tiles of query rows, two tiles
+ * of keys and two of values. OF_KEYS: a tile of keys and one of values, and two
+ * tiles of queries. */
 #define OF_ROWS(fn, n, rows, keys, cols)                                       \
     {                                                                          \
         fn, rows, (n)*TILE16(rows, cols) + 4 * TILE16(keys, cols)              \
@@ -29,7 +30,7 @@ struct kernel {
         fn, rows, 2 * TILE16(rows, cols) + 2 * QUERIES(queries, cols)          \
     }
 static const struct kernel kernels[][3][2] = {
-    /* f32: q, k, v and the probabilities */
+    /* f32: tiles of q, k, v and the probabilities */
     [ROWS] = {{{PST_FN_pst_sdpa_f32_64, 64, 3 * TILE(64, 64) + TILE(64, 64)},
                {PST_FN_pst_sdpa_f32_128, 64,
                 TILE(64, 128) + 2 * TILE(32, 128) + TILE(64, 32)}},
@@ -37,7 +38,7 @@ static const struct kernel kernels[][3][2] = {
                OF_ROWS(PST_FN_pst_sdpa_bf16_128, 1, 128, 32, 128)},
               {OF_ROWS(PST_FN_pst_sdpa_f16_64, 1, 128, 64, 64),
                OF_ROWS(PST_FN_pst_sdpa_f16_128, 1, 128, 32, 128)}},
-    /* f32: q, g, k, v and the gradients of the scores */
+    /* f32: tiles of q, g, k, v and the gradients of the scores */
     [QUERY_GRAD] =
         {{{PST_FN_pst_sdpa_query_grad_f32_64, 64, 5 * TILE(64, 64)},
           {PST_FN_pst_sdpa_query_grad_f32_128, 32,
@@ -149,7 +150,7 @@ static void backward_run(const struct pst_call *c)
 /* --- kernels ----------------------------------------------------------------
  */
 
-/* The result may have any strides. */
+/* Operand 1, the result of forward, may have any strides. */
 static enum pst_form backward_form(const struct pst_call *c, unsigned i)
 {
     (void)c;
@@ -181,7 +182,7 @@ static bool forward_supports(const struct pst_call *c)
 
 /* False if keys are broadcast: their gradients would have to be summed over
  * batches. Heads may be grouped. The result is read for sum(p dp) = sum(g out),
- * which a pass over all keys would take otherwise. */
+ * which would otherwise take a pass over all keys. */
 static bool backward_supports(const struct pst_call *c)
 {
     struct pst_sdpa p;

@@ -83,8 +83,8 @@ static void rms_input_run(const struct pst_call *c)
 
 /* --- gradients of weight and bias ----------------------------------------- */
 
-/* Returns the rows of a chunk: at least 64, more if there were over 128
- * chunks. */
+/* Returns the rows of a chunk: at least 64, and so many that there are at most
+ * 128 chunks. */
 static int64_t chunk_of(const struct pst_norm *n)
 {
     return PST_MAX(64, (n->rows + 127) / 128);

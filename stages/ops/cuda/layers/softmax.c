@@ -10,7 +10,7 @@
             PST_FN_pst_softmax_columns_##type                                  \
     }
 
-/* For f32, and for operands of several dtypes. */
+/* Kernels for f32, and for operands of several dtypes. */
 static const struct {
     enum pst_cuda_fn warp, block, columns;
 } kernels[] = {KERNELS(f32), KERNELS(16)};

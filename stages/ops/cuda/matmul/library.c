@@ -6,8 +6,8 @@
 #include "stages/base/macros.h"
 #include "stages/device/cuda/multiply.h"
 
-/* The library has partial sums of at most this many parts of k, and at most
- * this many bytes. */
+/* The library may divide k into at most this many parts, with partial sums of
+ * at most this many bytes. */
 #define PARTS ((size_t)16)
 #define MOST  ((size_t)32 << 20)
 #define LEAST ((size_t)64 << 10)

@@ -5,8 +5,8 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/matmul/product.h"
 
-/* Bytes of scratch that the library may use. They are planned on every host,
- * since a plan may be made where the library is not. */
+/* Bytes of scratch that the library may use. They are part of a plan on every
+ * host, since a plan may be made where the library is not installed. */
 size_t pst_cuda_library_scratch(const struct pst_product *p);
 /* Enqueues the matmul. Returns false, with nothing enqueued, if the context has
  * no library or the library does not compute this matmul: f64, operands without

@@ -4,8 +4,9 @@
 
 #include "stages/ops/cpu/simd/layers/exprow.h"
 
-/* Fills a row up to whole lanes: a causal row has any length, and needs no
- * scalar loop if it is followed by -inf. */
+/* Pads a row of n elements with `value` to a multiple of PST_LANES elements;
+ * returns that length. Rows under a causal mask have any length; padded with
+ * -inf, they need no scalar loop. */
 static int64_t fill_lanes(int64_t n, float *x, float value)
 {
     const int64_t whole = (n + PST_LANES - 1) / PST_LANES * PST_LANES;
@@ -15,7 +16,7 @@ static int64_t fill_lanes(int64_t n, float *x, float value)
     return whole;
 }
 
-/* No key of the row is allowed; a NaN also compares like that, and stays. */
+/* Sets -inf to 0, in a row whose mask allows no key. A NaN stays. */
 static void clear_hidden(int64_t m, float *x)
 {
     for (int64_t i = 0; i < m; i++)

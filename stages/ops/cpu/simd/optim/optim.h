@@ -31,9 +31,10 @@ struct pst_simd_updates {
     int64_t (*sgd)(int64_t n, float *p, const float *g, float *buf, double lr,
                    double momentum, double dampening, double weight_decay,
                    bool nesterov, bool first, double gscale);
-    /* The others, with the formulas of their rows (stages/optim/); all but lion
-     * and schedulefree begin with g = g * grad_scale + weight_decay * p. Their
-     * operands are the parameter, its gradient and the row's states. */
+    /* The other optimizers, with the formulas of their rows (stages/optim/);
+     * all but lion and schedulefree begin with g = g * grad_scale +
+     * weight_decay * p. Their operands are the parameter, its gradient and the
+     * row's states. */
     int64_t (*adam)(int64_t n, float *p, const float *g, float *m, float *v,
                     const struct pst_update *u);
     int64_t (*adamax)(int64_t n, float *p, const float *g, float *m, float *top,
@@ -52,9 +53,9 @@ struct pst_simd_updates {
                             float *v, float *x, const struct pst_update *u);
 };
 
-/* Variance of the elements of a piece of a row, for adafactor: element i has
- * row * col[i] / mean; if col is NULL (not factored), v[i] and its next square.
- */
+/* Mean squares of a piece of a row of gradients, for adafactor. If factored,
+ * that of element i is row * col[i] / mean. Otherwise col is NULL, and v[i] has
+ * the old one, from which the loops compute the next. */
 struct pst_factored {
     float row, mean;
     const float *col;
@@ -82,7 +83,7 @@ struct pst_simd_whole_updates {
     void (*muon_begin)(int64_t n, const float *g, float *b, float *x,
                        double scale, const struct pst_update *u);
     /* adafactor. square: returns the sum of squares of a row of the gradient,
-     * and adds the squares to cols. The other two get `at`, the variances of
+     * and adds the squares to cols. The other two get `at`, the mean squares of
      * the row. sum: returns the sum of squares of u (stages/optim/adafactor.c),
      * NaN if a state would not be finite. step: updates p by step * u, and v
      * unless it is factored; returns the number of elements that kept their

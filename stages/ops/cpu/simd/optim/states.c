@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define INFINITE 0x7F800000u
-#define QUIET    0x00400000u /* keeps a NaN one when bits are cut off */
+#define QUIET    0x00400000u /* keeps a NaN a NaN when bits are cut off */
 #define AT_ONCE  256
 
 static inline uint32_t bits_of(float x)
@@ -29,7 +29,7 @@ static void round_to_bf16(int64_t n, const float *restrict x,
     }
 }
 
-/* Bits of absolute values are ordered like the values. */
+/* Compares bits: those of absolute values are ordered like the values. */
 static float most_of(int64_t n, const float *x)
 {
     uint32_t most = 0;
@@ -44,7 +44,8 @@ static float most_of(int64_t n, const float *x)
     return ret;
 }
 
-/* A search by halves, a step of which all elements make before the next. */
+/* A binary search for all elements at once: each step is one loop over
+ * the elements. */
 static void find_codes(int64_t n, const float *restrict x, float scale,
                        const float between[restrict 255], bool is_signed,
                        uint8_t *restrict y)

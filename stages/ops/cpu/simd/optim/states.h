@@ -12,9 +12,10 @@ struct pst_simd_states {
     /* Returns the largest absolute value; infinite or NaN if there is such a
      * number. */
     float (*most)(int64_t n, const float *x);
-    /* y[i] = index of the value that is nearest to x[i] / scale, by the 255
-     * means of neighbours; n at most 256, scale above 0. Without a sign
-     * positive numbers get 1 or more. */
+    /* y[i] = index, in an ascending map, of the value nearest to x[i] / scale;
+     * between: the means of neighbours in the map. n at most 256, scale above
+     * 0. If the map has no negative values, a positive x[i] has index 1 or
+     * more. */
     void (*codes)(int64_t n, const float *x, float scale,
                   const float between[255], bool is_signed, uint8_t *y);
     /* y[i] = map[x[i]] * scale. */

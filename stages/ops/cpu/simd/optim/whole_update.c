@@ -131,8 +131,8 @@ static PST_ALWAYS_INLINE struct muon muon_of(const struct pst_update *u)
                          .is_small = u->momentum < 0.5};
 }
 
-/* Returns a + w * (b - a), computed from the nearer end, as torch does. rest: 1
- * - w; is_small: w is the smaller one. */
+/* Returns a + w * (b - a), computed from a or from b, whichever is nearer, as
+ * torch does. rest: 1 - w; is_small: w < 0.5. */
 static PST_ALWAYS_INLINE float lerp(float a, float b, float w, float rest,
                                     bool is_small)
 {
@@ -237,8 +237,8 @@ static PST_ALWAYS_INLINE struct adafactor adafactor_of(
                               .col = at->col};
 }
 
-/* Returns u of element i, and sets *v to its next mean square if there is no
- * col. */
+/* Returns u of element i. Sets *v to its mean square: from row and col, or, if
+ * col is NULL, the old *v averaged with the new square. */
 static PST_ALWAYS_INLINE float adafactor_next(const struct adafactor *x,
                                               int64_t i, float g, float *v)
 {

@@ -58,7 +58,8 @@ struct pst_cuda_chain_part {
     float number[3]; /* operands that are numbers */
     float s[3];
     uint8_t fn;                /* enum pst_cuda_chain_fn */
-    uint8_t from[3], index[3]; /* source of operand k; its place there */
+    uint8_t from[3], index[3]; /* source of operand k; number of the slot or
+                                * tensor */
     /* Operand k is rounded to the type `rounds` first if bit k of `rounded` is
      * set. */
     uint8_t rounds, rounded;

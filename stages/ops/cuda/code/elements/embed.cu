@@ -51,7 +51,7 @@ PST_DEVICE int64_t embed_row(const struct pst_cuda_embed_grad &p, int64_t i)
     return row < 0 || row >= p.rows || row == p.padding ? -1 : row;
 }
 
-/* 1. Counts the positions of each row in start[row + 1], from 0. */
+/* 1. Counts the positions of each row in start[row + 1], which is 0 before. */
 PST_CUDA_KERNEL(pst_embed_count, struct pst_cuda_embed_grad)
 {
     PST_GRID_LOOP(i, p.n)
@@ -65,8 +65,8 @@ PST_CUDA_KERNEL(pst_embed_count, struct pst_cuda_embed_grad)
     }
 }
 
-/* 2. One block: start[row] = sum of the numbers before; next = start. Each
- * thread has a share of the rows. */
+/* 2. One block: start[row] = sum of the counts of all rows before it; next =
+ * start. Each thread has a share of the rows. */
 PST_CUDA_KERNEL(pst_embed_starts, struct pst_cuda_embed_grad)
 {
     PST_SHARED int32_t sums[PST_CUDA_BLOCK];
@@ -101,8 +101,8 @@ PST_CUDA_KERNEL(pst_embed_find, struct pst_cuda_embed_grad)
     }
 }
 
-/* 4. Puts the positions of each row in order: the place of a position is the
- * number of smaller ones of the row. */
+/* 4. Sorts the positions of each row: the index of a position is the number of
+ * smaller positions of the row. */
 PST_CUDA_KERNEL(pst_embed_order, struct pst_cuda_embed_grad)
 {
     PST_GRID_LOOP(k, p.start[p.rows])

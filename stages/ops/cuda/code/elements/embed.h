@@ -17,8 +17,9 @@ struct pst_cuda_embed {
 
 /* Row r of `to` (rows, width) = the sum of the rows of g (n, width) whose index
  * is r. Scratch: start[r] is where the positions of row r begin in found and
- * order, counted first; next[r] the next free entry of row r in found; found
- * has the positions (n) by row, order has them in ascending order, too. */
+ * order (before that it has counts); next[r] is the next free entry of row r in
+ * found; found has the positions (n) by row, order has them in ascending order,
+ * too. */
 struct pst_cuda_embed_grad {
     void *to;
     const void *g, *index;

@@ -5,14 +5,16 @@
  * Folds (reductions), shared among threads. A class P says how elements are
  * folded: P::value; P::empty(fold); P::range(p, fold, o, at, m, begin, end,
  * step) folds elements of result o, which begins at x[at]; P::join(fold, a, b),
- * where those of a come first; P::end(p, o, first, m, second) writes result o.
+ * where a's elements precede b's; P::end(p, o, first, m, second) writes result
+ * o.
  */
 #include "stages/ops/cuda/code/elements/fold.h"
 #include "stages/ops/cuda/code/team.cuh"
 
 enum fold_shape { FOLD_WARP, FOLD_BLOCK, FOLD_COLUMNS };
 
-/* Returns the x of the lane whose number differs in the bits d. */
+/* Returns the x of the lane whose number differs from this lane's in the bits
+ * d. */
 template <typename T> PST_DEVICE T fold_other(T x, int d)
 {
     return __shfl_xor_sync(PST_ALL_LANES, x, d);
@@ -29,8 +31,9 @@ PST_DEVICE struct fold_best<T> fold_other(struct fold_best<T> x, int d) {
     return {fold_other(x.x, d), fold_other(x.at, d)};
 }
 
-/* Joins the values of a result's threads; each of them gets the result. All
- * threads of the block call it, but for FOLD_WARP, where those of a warp do. */
+/* Joins the values of the threads that fold a result; each of them gets the
+ * joined value. All threads of the block must call this function; for
+ * FOLD_WARP, all threads of the warp. */
 template <class P, int SHAPE>
 PST_DEVICE typename P::value fold_join(uint32_t fold, typename P::value a)
 {
@@ -63,8 +66,8 @@ PST_DEVICE typename P::value fold_join(uint32_t fold, typename P::value a)
 
 /* The elements that a thread folds. */
 struct fold_share {
-    int64_t o;          /* their result; may be beyond the last one */
-    int64_t lane, step; /* its elements of the split: lane, lane + step... */
+    int64_t o;          /* index of the result; may be beyond the last one */
+    int64_t lane, step; /* elements of the split: lane, lane + step... */
 };
 
 template <int SHAPE> PST_DEVICE struct fold_share fold_share_of(void)

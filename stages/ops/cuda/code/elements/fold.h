@@ -54,7 +54,8 @@ struct pst_cuda_fold {
     uint32_t step;           /* enum pst_cuda_fold_step */
     uint32_t fold, second;   /* enum pst_cuda_folds */
     uint32_t end;            /* enum pst_cuda_fold_end */
-    uint32_t x_type, y_type; /* enum pst_cuda_type; not for f32 and f64 */
+    uint32_t x_type, y_type; /* enum pst_cuda_type; ignored by kernels for f32
+                              * and f64 */
     uint32_t truth;          /* elements count as x != 0 */
     uint32_t accumulate;     /* true: results are added to y */
     uint32_t largest; /* kernels with places: true for max, false for min */

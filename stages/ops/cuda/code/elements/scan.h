@@ -12,7 +12,7 @@ struct pst_cuda_scan {
     uint32_t x_type, y_type; /* enum pst_cuda_type; for integer kernels */
 };
 
-/* y[i] = start + i step, or first + i by for integer types. */
+/* y[i] = start + i * step, or first + i * by for integer types. */
 struct pst_cuda_range {
     void *y;
     int64_t n, first, by;

@@ -19,7 +19,7 @@ PST_DEVICE float4 sdpa_load4(const float *at)
     return *(const float4 *)at;
 }
 
-/* A block's tile: of the batch i, from row `top` on. */
+/* Tile of a block: its batch i, and its first row. */
 struct sdpa_place {
     int64_t i;
     int top;
@@ -35,8 +35,9 @@ PST_DEVICE struct sdpa_place sdpa_place_of(const struct pst_cuda_sdpa &p,
             (last_first ? p.tiles - 1 - tile : tile) * rows};
 }
 
-/* Waits for this thread's copies, and until all threads have done so, and have
- * read what later copies overwrite. */
+/* Waits for this thread's copies, then for all threads of the block: their
+ * copies are complete, too, and they no longer read tiles that later copies
+ * overwrite. */
 PST_DEVICE void sdpa_arrive(void)
 {
     pst_copies_wait();

@@ -19,8 +19,8 @@
  * of sdpa_f32.cu. */
 #define PST_CUDA_SDPA_BYTES(rows, cols) (4 * (rows) * ((cols) + 4))
 
-/* Threads of a block of sdpa_16.cu. Bytes of its tiles of rows of `cols`
- * elements, and of those of query rows, their gradients and statistics. */
+/* Threads of a block of sdpa_16.cu; bytes of a tile of `rows` rows of `cols`
+ * elements; bytes of a tile of queries, of their gradients and statistics. */
 #define PST_CUDA_SDPA16_THREADS           128
 #define PST_CUDA_SDPA16_BYTES(rows, cols) (2 * (rows) * ((cols) + 8))
 #define PST_CUDA_SDPA16_QUERIES(rows, cols)                                    \

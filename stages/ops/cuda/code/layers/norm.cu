@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Layer norm and RMS norm. The variance is that of the deviations from the
- * mean, which takes one more pass over a row in the cache. */
+/* Layer norm and RMS norm. The variance is computed from the deviations from
+ * the mean, which takes one more pass over a row in the cache. */
 #include "stages/ops/cuda/code/layers/norm.h"
 #include "stages/ops/cuda/code/reals.cuh"
 #include "stages/ops/cuda/code/team.cuh"

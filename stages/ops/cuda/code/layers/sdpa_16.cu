@@ -67,7 +67,7 @@ PST_DEVICE void sdpa16_attend(const struct pst_cuda_sdpa &p)
         }
         sdpa16_outer<H, D>(s, keys.values(n), to);
     }
-    pst_copies_wait(); /* none may be left when the block ends */
+    pst_copies_wait(); /* no copy may be pending when the block ends */
     PST_UNROLL
     for (int m = 0; m < T; m++) {
         PST_UNROLL
@@ -200,7 +200,8 @@ PST_DEVICE void sdpa16_put_scores(const struct pst_cuda_sdpa &p,
     }
 }
 
-/* Returns the gradient of a score. 0 times infinity would be NaN. */
+/* Returns the gradient of a score: 0 for a probability of 0, where the product
+ * could be NaN (0 times infinity). */
 PST_DEVICE float sdpa16_score_grad(float prob, float grad, float sum)
 {
     return prob == 0.0f ? 0.0f : prob * (grad - sum);
@@ -220,7 +221,8 @@ PST_DEVICE struct sdpa16_queries<D, N> sdpa16_queries_of(
     return {q, g, keys};
 }
 
-/* Scores s = q k^T and t = g v^T, with dropout, of tile n. */
+/* Computes for tile n of the keys the scores s = q k^T and, with dropout, the
+ * gradients of the probabilities t = g v^T. */
 template <class H, int D, int T, int N>
 PST_DEVICE void sdpa16_pair(const struct pst_cuda_sdpa &p,
                             const struct sdpa16_queries<D, N> &q,
@@ -295,7 +297,7 @@ PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
             sdpa16_put_scores<H>(p, area, s);
         sdpa16_outer<H, D>(s, a.keys.keys(n), to);
     }
-    pst_copies_wait(); /* none may be left when the block ends */
+    pst_copies_wait(); /* no copy may be pending when the block ends */
     sdpa16_store<H>((uint16_t *)p.dq + i * p.l * p.e, at.top + warp, p.l, p.e,
                     p.scale, to);
 }
@@ -303,9 +305,9 @@ PST_DEVICE void sdpa16_grad_query(const struct pst_cuda_sdpa &p)
 /* --- gradients of keys and values -------------------------------------------
  */
 
-/* Tiles that a block of keys goes through: the queries and gradients of n rows,
- * then their statistics, twice in shared memory. There are `tiles` tiles of
- * each batch, from row `begin` on; batch i is the first. */
+/* Tiles that a block of keys goes through: queries and their gradients, N rows
+ * each, then their statistics; shared memory has two of each. A batch has
+ * `tiles` tiles, from row `begin` on; the first batch is i. */
 template <int D, int N> struct sdpa16_query_tiles {
     uint16_t *memory;
     int64_t i;
@@ -358,9 +360,9 @@ PST_DEVICE struct sdpa16_query_tiles<D, N> sdpa16_query_tiles_of(
             begin < p.l ? (p.l - begin + N - 1) / N : 0};
 }
 
-/* s: scores of a tile, transposed, which become the probabilities, with
- * dropout. t = v g^T becomes the gradient of the scores. stats: of the queries.
- */
+/* Turns s, the transposed scores of a tile, into probabilities with dropout,
+ * and t = v g^T into the gradient of the scores. stats: statistics of the
+ * queries. */
 template <int T, int N>
 PST_DEVICE void sdpa16_transpose(const struct pst_cuda_sdpa &p,
                                  const struct sdpa16_area<true> &a, float by,
@@ -438,7 +440,7 @@ PST_DEVICE void sdpa16_grad_key(const struct pst_cuda_sdpa &p)
         sdpa16_outer<H, D>(s, queries.grads(n), dv);
         sdpa16_outer<H, D>(t, queries.queries(n), dk);
     }
-    pst_copies_wait(); /* none may be left when the block ends */
+    pst_copies_wait(); /* no copy may be pending when the block ends */
     sdpa16_store<H>((uint16_t *)p.dk + at.i * p.s * p.e, at.top + warp, p.s,
                     p.e, p.scale, dk);
     sdpa16_store<H>((uint16_t *)p.dv + at.i * p.s * p.ev, at.top + warp, p.s,

@@ -7,11 +7,12 @@
 /* --- scores -----------------------------------------------------------------
  */
 
-/* Scores in units of log 2 are `by` times the numbers that sdpa16_scores
- * leaves. by > 0, so that the largest number is the largest score. */
+/* Unit of the numbers that sdpa16_scores computes: `by` times a number is the
+ * score times log2(e), for exponents of 2. by > 0, so that the largest number
+ * is the largest score. */
 struct sdpa16_unit {
     float by;
-    bool apart; /* sdpa16_scores multiplies: by = 1 */
+    bool apart; /* sdpa16_scores multiplies by the scale, so by = 1 */
 };
 
 PST_DEVICE struct sdpa16_unit sdpa16_unit_of(const struct pst_cuda_sdpa &p)
@@ -59,8 +60,8 @@ PST_DEVICE bool sdpa16_is_idle(const struct pst_cuda_sdpa &p,
            (p.causal && (TRANSPOSED ? a.rows : a.cols) >= last_query);
 }
 
-/* Returns a bit n 4 + e for each score of fragment row m: true if the mask lets
- * the query attend to the key. */
+/* Returns bit 4 n + e for each score of fragment row m: 1 if the mask lets the
+ * query attend to the key. */
 template <int N, bool TRANSPOSED>
 PST_DEVICE uint32_t sdpa16_allowed(const struct pst_cuda_sdpa &p,
                                    const struct sdpa16_area<TRANSPOSED> &a,
@@ -102,8 +103,8 @@ PST_DEVICE void sdpa16_mask(const struct pst_cuda_sdpa &p,
     }
 }
 
-/* Adds a mask of numbers, column by column in a loop that is not unrolled: for
- * all of them at once there are no registers. */
+/* Adds a mask of numbers, column by column in a loop that is not unrolled:
+ * unrolled, it would need too many registers. */
 template <class H, int T, int N, bool TRANSPOSED>
 PST_DEVICE void sdpa16_add_mask(const struct pst_cuda_sdpa &p,
                                 const struct sdpa16_area<TRANSPOSED> &a,
@@ -183,8 +184,8 @@ PST_DEVICE void sdpa16_scores(const struct pst_cuda_sdpa &p,
     }
 }
 
-/* Returns a bit n 4 + e for each element of fragment row m: true if dropout
- * keeps it. Unrolled, the random numbers would need too many registers. */
+/* Returns bit 4 n + e for each element of fragment row m: 1 if dropout keeps
+ * it. Unrolled, the random numbers would need too many registers. */
 template <int N, bool TRANSPOSED>
 PST_DEVICE uint32_t sdpa16_kept(const struct pst_cuda_sdpa &p,
                                 const struct sdpa16_area<TRANSPOSED> &a, int m)

@@ -66,7 +66,7 @@ PST_DEVICE void sdpa_attend(const struct pst_cuda_sdpa &p)
     sdpa_copy<D, N>(value, p.v, v, 0, p.s, p.ev);
     for (int first = 0; first < end; first += N) {
         sdpa_inner<D>(q, key, s);
-        sdpa_arrive(); /* the values are there, the keys are read */
+        sdpa_arrive(); /* the values are copied; the keys are no longer read */
         if (first + N < end)
             sdpa_copy<D, N>(key, p.k, k, first + N, p.s, p.e);
         sdpa_scores<R, N / SDPA_SIDE, false>(p, mask, at.top, first, s);
@@ -87,7 +87,7 @@ PST_DEVICE void sdpa_attend(const struct pst_cuda_sdpa &p)
         sdpa_keep_tile<N>(prob, s);
         __syncwarp();
         sdpa_outer<D, R, N>(prob, value, to);
-        sdpa_arrive(); /* the keys are there, the values are read */
+        sdpa_arrive(); /* the keys are copied; the values are no longer read */
         if (first + N < end)
             sdpa_copy<D, N>(value, p.v, v, first + N, p.s, p.ev);
     }
@@ -129,8 +129,8 @@ template <int D, int R, int N> struct sdpa_query_block {
     int top, end;
 };
 
-/* Scores s = q k^T and t = g v^T of the keys from `first` on. Begins to copy
- * the next values; the keys stay until sdpa_next_keys. */
+/* Computes the scores s = q k^T and t = g v^T of the keys from `first` on.
+ * Begins to copy the next values; the keys stay until sdpa_next_keys. */
 template <int D, int R, int N>
 PST_DEVICE void sdpa_pair(const struct pst_cuda_sdpa &p,
                           const struct sdpa_query_block<D, R, N> &a, int first,
@@ -138,7 +138,7 @@ PST_DEVICE void sdpa_pair(const struct pst_cuda_sdpa &p,
                           float (&t)[R][N / SDPA_SIDE])
 {
     sdpa_inner<D>(a.g, a.value, t);
-    sdpa_arrive(); /* the keys are there, the values are read */
+    sdpa_arrive(); /* the keys are copied; the values are no longer read */
     if (first + N < a.end)
         sdpa_copy<D, N>(a.value, p.v, a.v, first + N, p.s, p.ev);
     sdpa_inner<D>(a.q, a.key, s);
@@ -155,7 +155,7 @@ PST_DEVICE void sdpa_next_keys(const struct pst_cuda_sdpa &p,
                                const struct sdpa_query_block<D, R, N> &a,
                                int first)
 {
-    sdpa_arrive(); /* the values are there, the keys are read */
+    sdpa_arrive(); /* the values are copied; the keys are no longer read */
     if (first + N < a.end)
         sdpa_copy<D, N>(a.key, p.k, a.k, first + N, p.s, p.e);
 }
@@ -269,7 +269,7 @@ PST_DEVICE void sdpa_grad_query(const struct pst_cuda_sdpa &p)
         sdpa_outer<D, R, N>(a.ds, a.key, to);
         sdpa_next_keys(p, a, first);
     }
-    pst_copies_wait(); /* none may be left when the block ends */
+    pst_copies_wait(); /* no copy may be pending when the block ends */
     sdpa_store<D, R>((float *)p.dq + i * p.l * p.e, at.top, p.l, p.e, p.scale,
                      to);
 }
@@ -309,9 +309,9 @@ PST_DEVICE void sdpa_copy_queries(const struct pst_cuda_sdpa &p,
                     walk.begin + n % walk.tiles * N, p.l, cols);
 }
 
-/* s: probabilities of the keys from `top` on (rows) and the queries from
- * `first` on (columns), with dropout; t = g v^T becomes the gradient of the
- * scores. */
+/* Sets s to the probabilities, with dropout, of the keys from `top` on (rows)
+ * and the queries from `first` on (columns), and turns t = v g^T into the
+ * gradient of the scores. */
 template <int R>
 PST_DEVICE void sdpa_transpose(const struct pst_cuda_sdpa &p, int64_t j,
                                int top, int first, float (&s)[R][R],
@@ -379,7 +379,8 @@ PST_DEVICE void sdpa_grad_key(const struct pst_cuda_sdpa &p)
         sdpa_keep_tile<N>(prob, t);
         __syncwarp();
         sdpa_outer<D, R, N>(prob, q, dk);
-        sdpa_arrive(); /* the gradients are there, the queries are read */
+        sdpa_arrive(); /* the gradients are copied; the queries are no longer
+                        * read */
         sdpa_copy_queries<D, N>(p, p.q, walk, n + 1, p.e, q);
     }
     sdpa_store<D, R>((float *)p.dk + at.i * p.s * p.e, at.top, p.s, p.e,

@@ -98,8 +98,8 @@ template <int R> PST_DEVICE void sdpa_begin(struct sdpa_rows<R> &rows)
     }
 }
 
-/* An operand of one batch. Few registers hold it: a block has two of them
- * throughout, and the parameters are in constant memory. */
+/* An operand of one batch. It is small, since a block keeps two of them in
+ * registers throughout; the other parameters are in constant memory. */
 struct sdpa_source {
     const float *x;
     bool vector; /* four columns may be read at once */
@@ -225,9 +225,9 @@ PST_DEVICE void sdpa_outer(const float *a, const float *b,
     }
 }
 
-/* Scores of a tile: s = the dot products; rows: of the first query, or key if
- * TRANSPOSED, of the tile, cols: of the other side. Scores that do not exist,
- * or are masked, are -inf. */
+/* Turns the dot products s of a tile into scores. rows, cols: the tile's first
+ * query and first key, or first key and first query if TRANSPOSED. Scores that
+ * are masked, or of queries or keys that do not exist, are -inf. */
 template <int R, int C, bool TRANSPOSED>
 PST_DEVICE void sdpa_scores(const struct pst_cuda_sdpa &p, int64_t mask,
                             int rows, int cols, float (&s)[R][C])
@@ -254,8 +254,8 @@ PST_DEVICE void sdpa_scores(const struct pst_cuda_sdpa &p, int64_t mask,
     }
 }
 
-/* Stores a thread's share of a tile of rows of N floats. It is read by threads
- * of the same rows, so that __syncwarp is the barrier. */
+/* Stores a thread's share of a tile of rows of N floats. Only threads of the
+ * same warp read it, so that __syncwarp suffices as the barrier. */
 template <int N, int R>
 PST_DEVICE void sdpa_keep_tile(float *tile, const float (&x)[R][N / SDPA_SIDE])
 {
