@@ -96,8 +96,9 @@ struct pst_optim {
     /* Name of the default optimizer of the parameters that this one is not
      * meant for (groups.h); NULL: it is meant for all. */
     const char *others;
-    /* Only if whole. Sets ret to the meta of state k of a parameter; false: the
-     * parameter has no such state. NULL: all are like the parameter. */
+    /* Only if whole. Sets ret to the meta of state k of a parameter that has
+     * elements; false: the parameter has no such state. NULL: all are like the
+     * parameter. */
     bool (*state)(unsigned k, const struct pst_meta *param,
                   struct pst_meta *ret);
     /* Returns the bytes of scratch of an update; NULL: none. */
@@ -150,7 +151,9 @@ const char *pst_optim_state_name(const struct pst_optim_options *options,
                                  unsigned k, char buffer[PST_OPTIM_NAME]);
 /* Sets ret to the contiguous meta of state k of a parameter, k <
  * PST_OPTIM_ALL_STATES; false: it has no such state. If the optimizer is not
- * `whole`, states other than scales have the parameter's shape. */
+ * `whole`, states other than scales have the parameter's shape. A state has no
+ * elements if the parameter has none: no update reads it, and adafactor's column
+ * means of (0, 12) would be means of no rows. */
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                      const struct pst_meta *param, struct pst_meta *ret);
 /* True if state k is kept in fewer bits than f32. */

@@ -207,7 +207,7 @@ bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                                    : k >= pst_optim_n_states(row, options)))
         return false;
     if (row->state != NULL && !is_average)
-        return row->state(k, param, ret);
+        return pst_meta_numel(param) > 0 && row->state(k, param, ret);
     *ret = *param;
     ret->dtype = pst_dtype_of_grad(param->dtype);
     if (pst_optim_is_packed(options, k))

@@ -307,6 +307,34 @@ static void bad_options_are_named(void **state)
 }
 
 /* `set` and --group find each option of each row by its name. */
+/* A parameter without elements has no state with elements: no rank updates it,
+ * and shards of it have no owner. */
+static void states_of_nothing_are_empty(void **state)
+{
+    static const int64_t sizes[][3] = {{0, 12}, {3, 0}, {0, 0},    {3, 0, 5},
+                                       {0},     {12},   {2, 3, 1}, {1}};
+    static const unsigned ranks[] = {2, 2, 2, 3, 1, 1, 3, 0};
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    for (size_t i = 1; i < n; i++)
+        for (size_t c = 0; c < PST_COUNT(ranks); c++) {
+            const struct pst_meta param =
+                pst_meta_make(PST_F32, ranks[c], sizes[c]);
+            struct pst_optim_options o = rows[i]->defaults;
+
+            o.row = rows[i];
+            o.ema = 0.5;
+            for (int s = 0; s < PST_N_STORES; s++) {
+                const bool has = pst_meta_numel(&param) > 0;
+
+                o.store = (enum pst_optim_store)s;
+                assert_true((pst_optim_state_bytes(&o, &param) > 0) == has);
+            }
+        }
+}
+
 static void every_option_can_be_set(void **state)
 {
     size_t n;
@@ -339,6 +367,7 @@ int main(void)
         cmocka_unit_test(rates_match_transformers),
         cmocka_unit_test(clipping_is_torchs),
         cmocka_unit_test(bad_options_are_named),
+        cmocka_unit_test(states_of_nothing_are_empty),
         cmocka_unit_test(every_option_can_be_set),
     };
 

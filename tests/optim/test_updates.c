@@ -604,6 +604,31 @@ static void variance_is_never_negative(void **state)
     }
 }
 
+/* The mean of a row without elements is NaN, and is in no state. */
+static void nothing_changes_no_state(void **state)
+{
+    struct pst_optim_options o;
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    shape_rank = 2;
+    for (size_t i = 1; i < n; i++) {
+        if (is_elsewhere(rows[i]->name))
+            continue;
+        begin();
+        for (int k = 0; k < PST_OPTIM_MAX_STATES; k++)
+            fill(STATE + k, 1);
+        o = rows[i]->defaults;
+        o.row = rows[i];
+        update(&o, 0, 0, 0, last_isa(), NULL, 0);
+        for (unsigned k = 0; k < rows[i]->n_states; k++)
+            if (copy_to_host(STATE + (int)k)[0] != 1)
+                fail_msg("%s: state %u has changed", rows[i]->name, k);
+    }
+    shape_rank = 1;
+}
+
 /* Reports each row without a case or a task, by name. */
 static void every_row_is_tested(void **state)
 {
@@ -643,6 +668,7 @@ int main(void)
         cmocka_unit_test(matrices_keep_the_bits),
         cmocka_unit_test(what_would_not_be_finite_stays),
         cmocka_unit_test(variance_is_never_negative),
+        cmocka_unit_test(nothing_changes_no_state),
     };
     const size_t size = sizeof(float) * LONG * N_TENSORS;
     const char *golden = getenv("PST_GOLDEN");

@@ -50,7 +50,7 @@ size_t pst_adafactor_work(const struct pst_meta *param)
     struct factors f;
     size_t n;
 
-    if (param->rank < 2)
+    if (param->rank < 2 || pst_meta_numel(param) == 0)
         return 0;
     set_shape(&f, param);
     n = pst_size_mul((size_t)(f.batch * f.bands), (size_t)f.cols + 2);
@@ -288,6 +288,10 @@ void pst_cpu_update_adafactor(const struct pst_task *task)
     struct pst_blocks b;
     double of_p;
 
+    if (task->n == 0) { /* it has no states (optim.h), and means are NaN */
+        pst_cpu_record_stayed(task, 0);
+        return;
+    }
     pst_blocks_init(&b, task);
     pst_blocks_run(&b, square_block);
     of_p = pst_blocks_sum(&b, 0);
