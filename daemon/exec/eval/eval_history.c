@@ -176,7 +176,8 @@ static enum pst_status end_best_save(struct pstd_session *s,
     return PST_OK;
 }
 
-enum pst_status pstd_eval_save_best(struct pstd_session *s, double loss,
+enum pst_status pstd_eval_save_best(struct pstd_session *s,
+                                    const struct pstd_eval_found *found,
                                     struct pst_diag *diag)
 {
     const char *dir = pst_str_text(&s->evaluation->best);
@@ -191,7 +192,8 @@ enum pst_status pstd_eval_save_best(struct pstd_session *s, double loss,
     if (status != PST_OK)
         return status;
     what.ret_bad = bad;
-    s->evaluation->best_loss = loss;
+    s->evaluation->best_loss = found->loss;
+    s->evaluation->best_metric = found->metric;
     if (s->w->rank == 0)
         status = pstd_best_check_folder(s, diag);
     status = pstd_agree_status(s->w, status, diag);

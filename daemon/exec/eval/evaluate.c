@@ -436,10 +436,9 @@ static enum pst_status conclude_evaluation(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     emit_evaluated(s, seconds, &v);
-    e->best_metric = v.best ? v.found[e->decides].metric : e->best_metric;
     if (v.best && s->config.keep_best) {
         e->unsaved = s->step;
-        status = pstd_eval_save_best(s, v.found[e->decides].loss, diag);
+        status = pstd_eval_save_best(s, &v.found[e->decides], diag);
     } else {
         pstd_eval_write_past(s);
     }

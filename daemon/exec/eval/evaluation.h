@@ -94,9 +94,10 @@ void pstd_eval_update_lost(struct pstd_session *s, bool is_put);
  * only a later resume is affected: it does not know the best evaluation. Writes
  * nothing until the run owns the folder. */
 void pstd_eval_write_past(struct pstd_session *s);
-/* COLLECTIVE. Saves the best checkpoint, while steps continue if there is
- * memory for a copy. */
-enum pst_status pstd_eval_save_best(struct pstd_session *s, double loss,
+/* COLLECTIVE. Saves the best checkpoint, whose evaluation found these numbers,
+ * while steps continue if there is memory for a copy. */
+enum pst_status pstd_eval_save_best(struct pstd_session *s,
+                                    const struct pstd_eval_found *found,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -16,7 +16,8 @@ second   a run resumes and saves in its first folder if it cannot take the
          second one
 refused  a start that is refused because of its evaluations has changed nothing
          in the folder
-unsaved  an evaluation is recorded only with its checkpoint
+unsaved  an evaluation is recorded only with its checkpoint, whose event has
+         its metric
 failed   an evaluation whose checkpoint could not be saved does not count
 away     a best checkpoint that comes back is not removed for a worse one
 otherwise  nor is one whose step is made again with other options
@@ -269,14 +270,24 @@ def refused(b):
                 if now.get(x) != before.get(x)])
 
 
+def of_event(event):
+    """Returns step and metric of an event."""
+    return tuple(eval_job.job.field(event, key) for key in ("step", "metric"))
+
+
 def unsaved(b):
     """Kills a job while it saves a best checkpoint. The file of evaluations
     must not have the evaluation yet: a resume would look for that checkpoint,
-    and forget all evaluations without it."""
+    and forget all evaluations without it. The events of the saves have the
+    numbers of their own evaluations."""
     words = "--eval-every", "1", "--keep-best", "--eval-metric", "0:max"
     found, _ = b.evaluated("log-all", "--checkpoint", "all", *words,
                            other="train")
     assert found[0][2] and found[1][2] and found[2][2], found
+    saved = b.events("log-all", "best_saved", "rank-0")
+    assert len(saved) >= 3, saved
+    assert {of_event(e) for e in saved} <= {of_event(e) for e in b.events(
+        "log-all", "evaluated", "rank-0")}, saved
     b.call(*b.words("log-cut", "--checkpoint", "cut", "--eval-data",
                     "train.safetensors", *words), code=1,
            PENSTOCK_FAULT="manifest:3:kill")
