@@ -103,6 +103,47 @@ enum pst_status pstd_best_find(const struct pstd_session *s,
     return status;
 }
 
+/* Returns the best of the evaluations whose checkpoint is complete, and neither
+ * bad nor damaged; NULL: there is none. */
+static const struct pstd_eval *find_good(const struct pstd_evals *past,
+                                         const struct pst_checkpoint_rows *rows,
+                                         bool largest)
+{
+    const struct pstd_eval *ret = NULL;
+
+    for (size_t i = 0; i < past->n; i++)
+        for (size_t k = 0; k < rows->n; k++)
+            if (rows->at[k].step == past->at[i].step &&
+                rows->at[k].state == PST_CHECKPOINT_GOOD &&
+                pstd_evals_is_better(&past->at[i], ret, largest))
+                ret = &past->at[i];
+    return ret;
+}
+
+enum pst_status pstd_best_remove_older(const struct pstd_session *s,
+                                       const struct pstd_evals *past,
+                                       struct pst_diag *diag)
+{
+    const struct pst_checkpoint_rule one = {.keep = 1}, rests = {.keep = 0};
+    struct pst_checkpoint_rows rows = {0};
+    struct pst_str dir = {0};
+    const struct pstd_eval *good;
+    enum pst_status status = make_path(s, PSTD_BEST_FOLDER, &dir, diag);
+
+    if (status == PST_OK)
+        status = list_best(s, &rows, diag);
+    if (status == PST_OK) {
+        good = find_good(past, &rows, pstd_metric_largest(&s->config));
+        if (good != NULL)
+            pst_checkpoint_prune(dir.text, good->step, &one);
+        if (s->evaluation->unsaved == 0)
+            pst_checkpoint_prune(dir.text, UINT64_MAX, &rests);
+    }
+    pst_vec_fini(&rows);
+    pst_str_fini(&dir);
+    return status;
+}
+
 enum pst_status pstd_best_check_folder(const struct pstd_session *s,
                                        struct pst_diag *diag)
 {

@@ -24,6 +24,13 @@ enum pst_status pstd_best_find(const struct pstd_session *s,
                                struct pstd_evals *past, uint64_t but,
                                const struct pstd_eval **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Removes from best/ checkpoints that are older than the best evaluation whose
+ * checkpoint is there and good, and rests of saves. One that is being saved
+ * does not count, since its save may fail. The run owns the folder, and
+ * pstd_best_check_folder() has succeeded. */
+enum pst_status pstd_best_remove_older(const struct pstd_session *s,
+                                       const struct pstd_evals *past,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns PST_ERR_CONFIG if --keep-best would write to a folder that another
  * run uses as its --checkpoint. */
 enum pst_status pstd_best_check_folder(const struct pstd_session *s,

@@ -88,21 +88,19 @@ static void record_saved(struct pstd_session *s, uint64_t step)
     pstd_eval_write_past(s);
 }
 
-/* Removes the checkpoints that the best one, of this step, replaces. Keeps them
- * if best/ has a better one, for instance because its disk has come back. */
+/* Removes the checkpoints that the one of this step, which is in best/ now,
+ * replaces. A better one in best/, for instance because its disk has come back,
+ * stays. */
 static enum pst_status replace_best(struct pstd_session *s, uint64_t step,
                                     struct pst_diag *diag)
 {
-    const struct pst_checkpoint_rule rule = {.keep = 1};
-    struct pstd_evaluation *e = s->evaluation;
-    const struct pstd_eval *kept = NULL;
+    struct pstd_evals *past = &s->evaluation->past;
+    const struct pstd_eval *kept;
     enum pst_status status = pstd_best_set_aside(s, step, diag);
 
     if (status == PST_OK)
-        status = pstd_best_find(s, &e->past, step, &kept, diag);
-    if (status == PST_OK && kept != NULL && kept->step == step)
-        pst_checkpoint_prune(pst_str_text(&e->best), step, &rule);
-    return status;
+        status = pstd_best_find(s, past, step, &kept, diag);
+    return status == PST_OK ? pstd_best_remove_older(s, past, diag) : status;
 }
 
 /* Records the best evaluation in the run's result, after the save of that step.

@@ -18,6 +18,7 @@ refused  a start that is refused because of its evaluations has changed nothing
          in the folder
 unsaved  an evaluation is recorded only with its checkpoint, whose event has
          its metric
+grows    older best checkpoints are removed although newer ones are being saved
 failed   an evaluation whose checkpoint could not be saved does not count
 away     a best checkpoint that comes back is not removed for a worse one
 otherwise  nor is one whose step is made again with other options
@@ -295,6 +296,19 @@ def unsaved(b):
     assert b.steps("cut") == [1, 2], b.steps("cut")
 
 
+def grows(b):
+    """Kills a job in the fourth save of a best checkpoint. Evaluations are
+    quicker than saves: when one save ends, a better evaluation waits for its
+    own."""
+    words = "--eval-every", "1", "--keep-best", "--eval-metric", "0:max"
+    b.call(*b.words("log-grows", "--checkpoint", "grows", "--eval-data",
+                    "train.safetensors", *words), code=1,
+           PENSTOCK_FAULT="manifest:4:kill")
+    done = [s for s in b.saved("grows/best") if os.path.exists(
+        b.path("grows/best", s, "manifest.json"))]
+    assert done == ["step-00000003"], done
+
+
 def failed(b):
     """Checks that an evaluation whose checkpoint could not be saved neither
     keeps later ones from being saved nor, at a resume, lets worse ones replace
@@ -439,7 +453,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
             for part in copied, taken, others, left, check_blocked_lock, \
-                    refused, unsaved, failed, check_absent_disk, otherwise, \
+                    refused, unsaved, grows, failed, check_absent_disk, otherwise, \
                     recorded:
                 part(b)
     print("ok")
