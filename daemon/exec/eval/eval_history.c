@@ -21,7 +21,9 @@ void pstd_eval_emit_failed(struct pstd_session *s, uint64_t step,
 
 /* Compares past evaluations with the checkpoints in best/. If the best
  * evaluation has none there (its save failed, or --resume=STEP has moved it
- * away), reports that: then only evaluations with a checkpoint count. */
+ * away), reports that: then only evaluations with a checkpoint count. If this
+ * run owns the folder, removes what a killed job has left beside the best one.
+ */
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -33,6 +35,8 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
     if (best == NULL || !s->config.keep_best)
         return PST_OK;
     status = pstd_best_find(s, &e->past, 0, &kept, diag);
+    if (status == PST_OK && s->owner != NULL)
+        status = pstd_best_remove_older(s, &e->past, diag);
     if (status != PST_OK || !best->lost)
         return status;
     pstd_note_init(&note, PSTD_EVENT_BEST_GONE);

@@ -72,7 +72,8 @@ void pstd_eval_emit_failed(struct pstd_session *s, uint64_t step,
  * repeats the steps after it and, with the same options, gets the same results;
  * if they are worse, the best evaluation stays the best (pstd_eval_put_past). A
  * run that goes back further, or starts again, forgets them. Changes nothing in
- * the folder, which another job may own: pstd_best_clean() does.
+ * a folder that this run does not own, since another job may, and no recorded
+ * evaluation: pstd_best_clean() does.
  */
 enum pst_status pstd_eval_load_past(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;

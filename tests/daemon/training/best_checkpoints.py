@@ -19,6 +19,7 @@ refused  a start that is refused because of its evaluations has changed nothing
 unsaved  an evaluation is recorded only with its checkpoint, whose event has
          its metric
 grows    older best checkpoints are removed although newer ones are being saved
+rests    a resume removes what a killed job has left beside the best checkpoint
 failed   an evaluation whose checkpoint could not be saved does not count
 away     a best checkpoint that comes back is not removed for a worse one
 otherwise  nor is one whose step is made again with other options
@@ -309,6 +310,33 @@ def grows(b):
     assert done == ["step-00000003"], done
 
 
+def rests(b):
+    """Leaves an older checkpoint and the rest of a save in best/."""
+    words = "--eval-every", "1", "--keep-best", "--eval-metric", "0:max"
+    b.evaluated("log-rests", "--checkpoint", "rests", "--steps", "3", "--keep",
+                "0", "--checkpoint-every", "1", *words, other="train")
+    assert b.saved("rests/best") == ["step-00000003"], b.saved("rests/best")
+    path = b.path("rests", "evaluations")
+    with open(path, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert lines[-1].split()[0] == "3", lines
+    with open(path, "w", encoding="utf-8") as file: # no later one is better
+        file.write("\n".join(lines[:-1] + ["3 1e30", ""]))
+    for name in "1", "2":
+        shutil.copytree(b.path(f"rests/step-0000000{name}"),
+                        b.path(f"rests/best/step-0000000{name}"))
+    for name in "2", "9":
+        os.makedirs(b.path(f"rests/best/step-0000000{name}"), exist_ok=True)
+        with open(b.path(f"rests/best/step-0000000{name}/saving"), "x",
+                  encoding="utf-8"):
+            pass
+    os.remove(b.path("rests/best/step-00000002/manifest.json"))
+    said = b.evaluated("log-rests", "--checkpoint", "rests", "--steps", "4",
+                       "--resume", *words, other="train")[1]
+    assert said["best_step"] == 3, said
+    assert b.saved("rests/best") == ["step-00000003"], b.saved("rests/best")
+
+
 def failed(b):
     """Checks that an evaluation whose checkpoint could not be saved neither
     keeps later ones from being saved nor, at a resume, lets worse ones replace
@@ -453,7 +481,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
             for part in copied, taken, others, left, check_blocked_lock, \
-                    refused, unsaved, grows, failed, check_absent_disk, otherwise, \
+                    refused, unsaved, grows, rests, failed, check_absent_disk, otherwise, \
                     recorded:
                 part(b)
     print("ok")
