@@ -138,11 +138,29 @@ unsigned pst_grids_find(const struct pst_grids *g, unsigned microbatches)
     return i;
 }
 
+/* True if the cause may be the number of microbatches. The words of an option,
+ * for instance, are wrong with each number. */
+static bool depends_on_count(enum pst_error error)
+{
+    static const enum pst_error errors[] = {
+        PST_E_SCHEDULE_COUNTS,   PST_E_SCHEDULE_CSV,
+        PST_E_SCHEDULE_STUCK,    PST_E_SCHEDULE_MEMORY,
+        PST_E_SCHEDULE_REPLICAS, PST_E_SCHEDULE_BUFFER_ORDER,
+        PST_E_SCHEDULE_LIMITS,   PST_E_SHARD_UNEQUAL,
+        PST_E_MEMORY_TOO_LARGE,  PST_E_INTERNAL_BUG,
+    };
+
+    for (size_t i = 0; i < PST_COUNT(errors); i++)
+        if (errors[i] == error)
+            return true;
+    return false;
+}
+
 void pst_grids_prefix_error(const struct pst_grids *g, unsigned i,
                             struct pst_diag *diag)
 {
     const unsigned n = g->at[i].options.microbatches;
 
-    if (g->n > 1)
+    if (g->n > 1 && depends_on_count(diag->error))
         pst_diag_prefix(diag, "with %u microbatch%s", n, n == 1 ? "" : "es");
 }

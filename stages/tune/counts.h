@@ -28,8 +28,8 @@ void pst_grids_fini(struct pst_grids *grids);
 /* Returns the index of the grid with that number of microbatches; grids->n if
  * there is none. */
 unsigned pst_grids_find(const struct pst_grids *grids, unsigned microbatches);
-/* Puts "with 8 microbatches" before the error of a grid, if there are several.
- */
+/* Puts "with 8 microbatches" before the error of a grid, if there are several
+ * and the number may be its cause. */
 void pst_grids_prefix_error(const struct pst_grids *grids, unsigned i,
                             struct pst_diag *diag);
 

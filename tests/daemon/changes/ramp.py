@@ -331,7 +331,12 @@ def refused(b):
             ("with 64 microbatches: with schedule gpipe",
              ("-m", "2:0,64:5", "--schedule", "gpipe", "--recompute", "none",
               "--memory-limit",
-              limit(b)))):
+              limit(b))),
+            # no number of microbatches is to blame
+            ("penstock: --shard: \"zero9\" is none of",
+             ("-m", RAMP, "--shard", "zero9")),
+            ("penstock: unknown schedule", ("-m", RAMP, "--schedule", "no")),
+            ("penstock: --stash is none", ("-m", RAMP, "--stash", "no"))):
         out = b.call(*b.words(name, *words), code=None)
         assert text in out, (words, out)
     for command in (("eval", "tiny.plan", "--data", "data.safetensors"),
