@@ -98,7 +98,8 @@ struct pstd_session {
     struct pst_dump *dump;
     /* Set on rank 0, from pstd_session_claim to pstd_session_release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
-    char run[33]; /* name of the run in both folders */
+    char run[33];   /* name of the run in both folders */
+    bool was_named; /* a folder had that name before this start */
     /* On rank 0 (saves/lineage.c): number of the run's course, which begins
      * when the run goes back with --resume=STEP; ends of the earlier courses;
      * by folder: it names a run that this one has replaced. */

@@ -276,6 +276,7 @@ struct pst_save_note {
     bool diverged;    /* marks the checkpoint as bad (files/checkpoint.h) */
     uint64_t changes; /* number of changes of the model in the whole run */
     uint64_t course;  /* number of the run's course (lineage.h) */
+    const char *run;  /* name of the run (owner.h); NULL: unknown */
     /* options of the run (pst_checkpoint_info.options); NULL: unknown */
     const char *options;
     char more[PST_SAVE_MORE]; /* lines that follow options */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resumes a run from its checkpoints, and rolls it back to them. */
+#include <inttypes.h>
+
 #include "daemon/exec/change/ramp.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/session.h"
@@ -87,6 +89,22 @@ static void emit_resumed(struct pstd_session *s,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* Reports that the folder names this run, but another one has saved the
+ * checkpoint: a user has put it there. */
+static void report_other_run(struct pstd_session *s,
+                             const struct pst_checkpoint_info *info)
+{
+    char text[256];
+
+    if (!s->was_named || info->run[0] == '\0' || strcmp(info->run, s->run) == 0)
+        return;
+    (void)snprintf(text, sizeof(text),
+                   "step-%08" PRIu64 " was saved by another run (%s) than that "
+                   "of its folder (%s), which goes on from it nevertheless",
+                   s->step, info->run, s->run);
+    pstd_session_emit_doubt(s, text);
+}
+
 static enum pst_status load_checkpoint(struct pstd_session *s,
                                        struct pst_str *differs,
                                        struct pst_diag *diag)
@@ -131,6 +149,7 @@ static enum pst_status load_checkpoint(struct pstd_session *s,
         pstd_gauge_read(&s->gauge, info.options);
         pstd_numbers_read(&s->spiked, &s->skipped, info.options);
         pstd_course_compare(s, &info);
+        report_other_run(s, &info);
     }
     /* All ranks need rank 0's counters, to decide alike after a spike. */
     if (status == PST_OK && s->w->size > 1 &&

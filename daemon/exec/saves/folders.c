@@ -257,7 +257,8 @@ static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
         status = restore_fallback(s, first.fallback, diag);
     if (status == PST_OK && s->config.resume.on)
         status = pstd_session_read_lineage(s, &pair, diag);
-    if (pair.run[0] != '\0')
+    s->was_named = pair.run[0] != '\0';
+    if (s->was_named)
         memcpy(s->run, pair.run, sizeof(s->run));
     else
         name_new(s);

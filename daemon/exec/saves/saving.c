@@ -260,6 +260,7 @@ struct pst_save_note pstd_session_save_note(const struct pstd_session *s)
     size_t n;
     struct pst_save_note note = {.changes = s->changes,
                                  .course = s->course_number,
+                                 .run = s->run,
                                  .options = pst_str_text(&s->course),
                                  .place = pstd_session_place(s)};
 

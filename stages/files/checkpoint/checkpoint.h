@@ -62,6 +62,7 @@ struct pst_checkpoint_info {
      * two checkpoints of one step, the one with more changes is newer. */
     uint64_t changes;
     uint64_t course; /* number of the run's course (lineage.h); 0: first */
+    char run[33];    /* name of the run that saved it (owner.h); "": unknown */
     bool bad;
     /* Why the checkpoint is bad or, if it is good, why its run could not
      * continue; "": unknown. */

@@ -139,12 +139,14 @@ static bool read_optional(struct pst_checkpoint_info *info, const json_t *root)
 
     info->bad = json_is_true(is_bad);
     info->time = json_is_integer(time) ? json_integer_value(time) : 0;
-    info->reason[0] = info->name[0] = info->identity[0] = '\0';
+    info->reason[0] = info->name[0] = info->identity[0] = info->run[0] = '\0';
     info->changes = info->course = 0;
     if ((json_object_get(root, "name") != NULL &&
          !get_text(root, "name", info->name, sizeof(info->name))) ||
         (json_object_get(root, "identity") != NULL &&
-         !get_text(root, "identity", info->identity, sizeof(info->identity))))
+         !get_text(root, "identity", info->identity, sizeof(info->identity))) ||
+        (json_object_get(root, "run") != NULL &&
+         !get_text(root, "run", info->run, sizeof(info->run))))
         return false;
     if (changes != NULL && !get_u64(root, "changes", &info->changes))
         return false;
@@ -306,6 +308,8 @@ static bool add_known(const struct pst_manifest *m, json_t *root)
            (info->course == 0 ||
             json_object_set_new(root, "course",
                                 json_integer((json_int_t)info->course)) == 0) &&
+           (info->run[0] == '\0' ||
+            json_object_set_new(root, "run", json_string(info->run)) == 0) &&
            pst_manifest_add_updates(m, root) &&
            pst_manifest_add_scale(info, root) &&
            pst_manifest_add_place(info, root) &&

@@ -34,6 +34,8 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
     }
     if (note != NULL)
         ret->place = note->place;
+    if (note != NULL && note->run != NULL)
+        snprintf(ret->run, sizeof(ret->run), "%s", note->run);
     if (note != NULL && note->next_fault != NULL)
         snprintf(ret->reason, sizeof(ret->reason), "%s", note->next_fault);
     if (note != NULL && note->options != NULL)

@@ -18,6 +18,7 @@ refused  a start that is refused because of its evaluations has changed nothing
          in the folder
 unsaved  an evaluation is recorded only with its checkpoint, whose event has
          its metric
+foreign  a resume says that its checkpoint was saved by another run
 grows    older best checkpoints are removed although newer ones are being saved
 rests    a resume removes what a killed job has left beside the best checkpoint
 failed   an evaluation whose checkpoint could not be saved does not count
@@ -297,6 +298,32 @@ def unsaved(b):
     assert b.steps("cut") == [1, 2], b.steps("cut")
 
 
+def foreign(b):
+    """Puts a checkpoint of another run into a folder. In a copy, which
+    belongs to no run yet, it is expected."""
+    for name in "mine", "theirs":
+        b.plain(name, "--steps", "4", "--keep", "0")
+    first, second = (json.loads(b.bytes_of(b.path(name, "owner.json")))["run"]
+                     for name in ("mine", "theirs"))
+    b.plain("mine", "--steps", "5", "--resume")
+    assert not b.events("log-mine", "doubt", "rank-0")
+    for step in "4", "5":
+        shutil.rmtree(b.path(f"mine/step-0000000{step}"))
+    shutil.copytree(b.path("theirs/step-00000004"),
+                    b.path("mine/step-00000004"))
+    b.plain("mine", "--steps", "6", "--resume")
+    doubt, = b.events("log-mine", "doubt", "rank-0")
+    assert "step-00000004 was saved by another run" in doubt, doubt
+    assert first in doubt and second in doubt, doubt
+    b.plain("mine", "--steps", "7", "--resume")
+    assert len(b.events("log-mine", "doubt", "rank-0")) == 1
+    os.makedirs(b.path("strangers"))
+    shutil.copytree(b.path("mine/step-00000007"),
+                    b.path("strangers/step-00000007"))
+    b.plain("strangers", "--steps", "8", "--resume")
+    assert not b.events("log-strangers", "doubt", "rank-0")
+
+
 def grows(b):
     """Kills a job in the fourth save of a best checkpoint. Evaluations are
     quicker than saves: when one save ends, a better evaluation waits for its
@@ -481,8 +508,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
             for part in copied, taken, others, left, check_blocked_lock, \
-                    refused, unsaved, grows, rests, failed, check_absent_disk, otherwise, \
-                    recorded:
+                    refused, unsaved, foreign, grows, rests, failed, \
+                    check_absent_disk, otherwise, recorded:
                 part(b)
     print("ok")
 
