@@ -4,10 +4,9 @@
 #include "stages/ops/cpu/simd/lanes.h"
 #include "stages/ops/cpu/simd/vecmath.h"
 
-/* Elements of a line (BLOCK) and rows (ROWS) of a partial result, which is
- * computed in the elements' dtype; partial results are joined in double. They
- * are so few that the rounding errors of a partial sum stay below that of the
- * result. */
+/* Elements of a line (BLOCK) and rows (ROWS) of a partial result. It is
+ * computed in the elements' dtype, and partial results are joined in double:
+ * with so few terms, its rounding error stays below that of the result. */
 #define BLOCK 512
 #define ROWS  32
 #define COLS  PST_FOLD_COLS

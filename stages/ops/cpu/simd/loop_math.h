@@ -128,8 +128,8 @@ static PST_ALWAYS_INLINE float bce_slope(float a, float b)
 
 /* --- remainders ----------------------------------------------------------- */
 
-/* True where vm_fmod is exact: for |a / b| below 2^24, the error of a / b in
- * double is smaller than the distance of a / b from the integers beside it. */
+/* True where vm_fmod is exact: a quotient below 2^24 that is no integer is
+ * farther from the next one than the rounding error of a / b in double. */
 static PST_ALWAYS_INLINE int vm_divides(float a, float b)
 {
     return (fabsf(a) < 16777216.0f * fabsf(b)) & (fabsf(b) < INFINITY) &
