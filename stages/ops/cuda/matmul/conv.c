@@ -7,7 +7,10 @@
 #include "stages/ops/cuda/code/matmul/conv.h"
 #include "stages/ops/cuda/kernels.h"
 
-#define BLOCKS      512 /* blocks that keep a large GPU busy */
+#define BLOCKS 512 /* blocks that keep a large GPU busy */
+/* Blocks of a grid in y, by CUDA's limits: set_tiles divides a group only as
+ * long as there are at most BLOCKS of them. */
+#define MOST_GROUPS 65535
 #define LEAST_DEPTH 256 /* least depth of each split */
 
 static int32_t tiles_of(int64_t n, int64_t size)
@@ -127,7 +130,7 @@ static bool fits(const struct pst_call *call, const struct pst_conv *c)
 {
     int64_t pad = 1;
 
-    if (!pst_cuda_all(call, PST_F32) || c->groups > 65535 / BLOCKS)
+    if (!pst_cuda_all(call, PST_F32) || c->groups > MOST_GROUPS)
         return false;
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         if ((c->k[d] - 1) * c->dil[d] > INT16_MAX || c->pad[d] > INT16_MAX ||
