@@ -308,7 +308,7 @@ void pst_data_set_microbatches(struct pst_data *data, unsigned microbatches)
     if (data->first != NULL) {
         data->step_rows = pst_data_rows_before(data, data->first, microbatches);
     } else { /* no input reads rows of files */
-        data->step_rows = data->step_rows / before * microbatches;
+        data->step_rows = data->step_rows * microbatches / before;
         data->samples = data->step_rows;
     }
 }

@@ -267,8 +267,8 @@ static bool solve_linear(struct eval *e, const struct pst_expr *tree,
         (slope == -1 && rest == INT64_MIN) || rest % slope != 0)
         return false;
     s->value = rest / slope;
-    return eval_expr(e, tree, &at[2]) == PST_OK && at[2].d == 1 &&
-           at[2].n == want;
+    return eval_expr(e, tree, &at[2]) == PST_OK &&
+           at[2].kind == PST_NUMBER_EXACT && at[2].d == 1 && at[2].n == want;
 }
 
 enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,

@@ -285,6 +285,12 @@ static void conformance_22_divided_as_asked_for(void **state)
     }
     pst_data_close(d);
     assert_int_equal(open_batch(&part, 1, false, &d), PST_ERR_SHAPE);
+    /* Without an input that is divided, the file counts as one sample. */
+    assert_ok(open_batch(inputs + 1, 2, false, &d), &diag);
+    assert_int_equal(pst_data_samples(d, 1), 1);
+    pst_data_set_microbatches(d, 3);
+    assert_int_equal(pst_data_samples(d, 1), 1);
+    pst_data_close(d);
 }
 
 /* Conformance 24: 10 rows in 4 microbatches are 3, 3, 2, 2; the next step
