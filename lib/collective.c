@@ -18,7 +18,8 @@ struct announcement {
     char name[24], what[200];
     uint64_t digest; /* hash of all arguments, since `what` may be truncated */
     uint64_t place, steps;
-    int32_t is_step; /* the call is a step: the rank does not wait */
+    int32_t is_step; /* the call is a step: the rank does not wait for the
+                      * answer of rank 0 */
     int32_t status, error;
     char text[1000];
 };

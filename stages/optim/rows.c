@@ -183,7 +183,8 @@ static int64_t count_blocks(int64_t n)
     return n / PST_OPTIM_BLOCK + (n % PST_OPTIM_BLOCK > 0);
 }
 
-/* Sets ret to the scales of state k of a parameter; false: there are none. */
+/* Sets *ret to the dtype and shape of the scales of state k, one f32 per block.
+ * Returns false if the state has no scales. */
 static bool describe_scales(const struct pst_optim_options *options, unsigned k,
                             const struct pst_meta *param, struct pst_meta *ret)
 {

@@ -188,14 +188,17 @@ static void draws_by_step(void **state)
     pst_dump_free(off.dump);
 }
 
-/* lgamma and its gradient run on the host, and split their actions. */
+/* cumprod and its gradient run on the host, and split their actions; the parts
+ * before or after have enough kernels to be recorded. */
 static const char hosted[] =
     "graph next_id=10 {\n"
     "  input %x: f32[2, 8, 4]\n"
     "  param %w \"a.weight\" grad: f32[4, 4]\n"
     "  %h: f32[2, 8, 4] = aten.linear.default(%x, %w)  # a - F id=0\n"
-    "  %r: f32[2, 8, 4] = aten.lgamma.default(%h)  # - - F id=1\n"
-    "  %loss: f32[] = aten.mean.default(%r)  # - - F id=2\n"
+    "  %i: f32[2, 8, 4] = aten.linear.default(%h, %w)  # a - F id=1\n"
+    "  %j: f32[2, 8, 4] = aten.linear.default(%i, %w)  # a - F id=2\n"
+    "  %r: f32[2, 8, 4] = aten.cumprod.default(%j, 1)  # - - F id=3\n"
+    "  %loss: f32[] = aten.mean.default(%r)  # - - F id=4\n"
     "  output user %loss \"0\"\n"
     "}\n";
 
@@ -333,9 +336,13 @@ static void reports_a_launch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_the_bits),   cmocka_unit_test(draws_by_step),
-        cmocka_unit_test(replays_updates),  cmocka_unit_test(joins_chains),
-        cmocka_unit_test(names_what_fails), cmocka_unit_test(reports_a_launch),
+        cmocka_unit_test(keeps_the_bits),
+        cmocka_unit_test(draws_by_step),
+        cmocka_unit_test(splits_at_the_host),
+        cmocka_unit_test(replays_updates),
+        cmocka_unit_test(joins_chains),
+        cmocka_unit_test(names_what_fails),
+        cmocka_unit_test(reports_a_launch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,13 +205,14 @@ static const struct pstd_option rows[] = {
     REAL(eps2, "eps2", S_STEP, NULL, 0, BIG,
          "adafactor: least RMS of a parameter that scales its update"),
     REAL(clip_threshold, "clip-threshold", S_STEP, NULL, 1, BIG,
-         "adafactor: largest RMS of an update before that"),
+         "adafactor: an update with a larger RMS is scaled down to it, before "
+         "it is multiplied by the RMS of the parameter"),
     CHOICE(state_dtype, "state-dtype", N_STEP | PSTD_OPT_PLAN, "f32",
            "f32|bf16|int8",
-           "how states of the optimizer are kept between updates, of adamw, "
-           "sgd, adam, adamax, lion, rmsprop, adagrad, adadelta and "
-           "schedulefree: bf16 is rounded stochastically, int8 are 8-bit codes "
-           "with a scale for each 256"),
+           "dtype of optimizer states between updates, for adamw, sgd, adam, "
+           "adamax, lion, rmsprop, adagrad, adadelta and schedulefree; bf16: "
+           "rounded stochastically; int8: 8-bit codes with one scale for 256 "
+           "elements"),
     REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
          "weight decay: adamw, lion, muon and adafactor shrink parameters by "
          "it; lamb and schedulefree add it to the direction; sgd, adam, "
@@ -346,8 +347,8 @@ static const struct pstd_option rows[] = {
           "steps between checkpoints, or passes over --data (1epoch); 0: only "
           "at the end"),
     REAL(checkpoint_cost, "checkpoint-cost", T_RUN, "0", 0, 100,
-         "instead of --checkpoint-every: save as often as X percent of the "
-         "run's time allow, which is measured"),
+         "instead of --checkpoint-every: save as often as possible while saves "
+         "take at most X percent of the run's time, as measured"),
     FLAG(checkpoint_sync, "checkpoint-sync", T_RUN,
          "steps wait until a checkpoint is written; default: they go on "
          "while a copy in memory is written"),
@@ -382,8 +383,8 @@ static const struct pstd_option rows[] = {
            "the steps before: as --on-nan; rollback,skip-data: go back, and "
            "leave out the rows that were drawn since; none: report it"),
     UINT(spike_window, "spike-window", T_RUN | PSTD_OPT_NUMBERS, "100", 2, MANY,
-         "steps that mean and deviation of losses and norms cover, with "
-         "weights that fall exponentially"),
+         "number of steps that the mean and the deviation of losses and norms "
+         "cover; older steps count exponentially less"),
     REAL(spike_threshold, "spike-threshold", T_RUN | PSTD_OPT_NUMBERS, "6", 0,
          BIG, "standard deviations above the mean that make a spike"),
     UINT(compare_replicas, "compare-replicas", T_RUN, "0", 0, MANY,
@@ -640,8 +641,8 @@ static const struct pstd_option rows[] = {
     FLAG(verify, "verify",
          T_LOCAL | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_SHOW |
              PSTD_OPT_CHECKPOINTS,
-         "check what the compiler makes, from the graph again: the memory of "
-         "each operand, and that nothing is overwritten before it is read"),
+         "check the compiled program against the graph: the memory of each "
+         "operand, and that nothing is overwritten before it is read"),
     FLAG(before, "before", PSTD_OPT_FLIGHT,
          "show the previous start of the job instead of the newest one"),
     ROW(pin, "pin", 0, LIST, PSTD_OPT_CHECKPOINTS, NULL, 0, 0, "STEP",

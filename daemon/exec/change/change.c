@@ -196,8 +196,8 @@ static enum pst_status make_tokens(struct pstd_session *s,
     return status;
 }
 
-/* Rank 0: refuses a file of another kind before all of it, perhaps gigabytes,
- * is sent to the other ranks. */
+/* Rank 0: refuses a file that is not what the order needs before its content,
+ * perhaps gigabytes, is sent to the other ranks. */
 static enum pst_status check_file(const struct pstd_executor *w,
                                   const struct pstd_change_order *order,
                                   struct pst_diag *diag)

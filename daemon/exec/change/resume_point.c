@@ -40,9 +40,9 @@ static bool any_has_changes(const char *dir)
     return any;
 }
 
-/* Reads every byte, as loading does, if a checkpoint has changes, or if
- * --epochs counts from its position in the data: loading must select the same
- * checkpoint later. */
+/* Finds the checkpoint to resume from. If one has a changed plan or options, or
+ * --epochs counts from its position in the data, every byte is verified as in
+ * loading, so that both select the same checkpoint. */
 struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                        char course[PST_CHECKPOINT_OPTIONS])
 {

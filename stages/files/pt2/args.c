@@ -32,7 +32,8 @@ static enum pst_status read_name(struct pst_reader *r,
                         : report_wrong_tag(r, what, arg);
 }
 
-/* Reads names of tensors; optional ones are unions themselves. */
+/* Reads the names in a list of tensors. In a list of optional tensors each item
+ * is in turn an as_tensor or an as_none. */
 static enum pst_status read_names(struct pst_reader *r,
                                   const struct pst_json *list, const char *what,
                                   struct pst_doc_arg *arg)

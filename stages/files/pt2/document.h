@@ -144,8 +144,8 @@ struct pst_doc_arg {
     };
 };
 
-/* True if the argument has a number, as PyTorch's SymInt and similar types
- * do. */
+/* True if the argument is a SymInt, SymFloat or SymBool: a literal number or
+ * the name of one. */
 bool pst_doc_is_number(const struct pst_doc_arg *arg);
 /* Returns the name of the number that the argument has; NULL: it is a literal,
  * or the argument has no number. */

@@ -61,8 +61,9 @@ static enum pst_status refuse_operand(struct pst_functionalise *f,
     return pst_versions_refuse(f, written, why);
 }
 
-/* Checks that an operand on the written storage is the window itself or
- * disjoint. */
+/* Checks that an operand does not overlap the elements that are written. It may
+ * be exactly those, unless the operator writes at chosen places; the number
+ * that a fill writes may overlap. */
 static bool check_operand(struct pst_functionalise *f,
                           const struct pst_write_target *t,
                           struct pst_value *operand)

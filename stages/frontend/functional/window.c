@@ -232,8 +232,9 @@ static void set_unknown(const struct pst_value *v, window *ret)
     ret->offset = (struct pst_extent){v->offset, pst_expr_unknown};
 }
 
-/* Marks those derived strides and the offset as unknown whose values differ
- * from the view's own. */
+/* Where a derived stride or the offset differs from the view's own, takes the
+ * view's value and marks its expression as unknown. The stride of a dimension
+ * of size 1 needs none. */
 static void mark_unknown(const struct pst_value *v, window *ret)
 {
     for (unsigned d = 0; d < v->meta.rank; d++) {

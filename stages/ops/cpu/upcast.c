@@ -15,7 +15,9 @@ struct x32 {
     size_t size; /* bytes of scratch in use */
 };
 
-/* Gives a 16-bit operand f32 memory in the scratch at base (may be NULL). */
+/* Describes an operand of the inner call in *to: the operand itself, or if it
+ * is of 16 bits, its f32 copy in scratch at base + w->size. base NULL: only
+ * counts the bytes of scratch, in w->size. */
 static void upcast_operand(struct x32 *w, const struct pst_operand *from,
                            char *base, struct pst_operand *to,
                            struct pst_meta *meta)

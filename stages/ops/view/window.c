@@ -362,7 +362,9 @@ static enum pst_status infer_scatter_strided(struct pst_infer *c)
     return status;
 }
 
-/* Adds overlapping elements one after the other. */
+/* Adds the input to a strided window of the result, which is zeroed first
+ * unless c->accumulate. If elements of the window overlap, their values are
+ * added one after the other. */
 static void scatter_strided_into(const struct pst_call *c, bool reference)
 {
     const struct pst_meta window =

@@ -61,9 +61,9 @@ static enum pst_status list_tensors(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Sets requires_grad of each tensor to `rounded` of the tensor in `like`:
- * pst_model_cast keeps a tensor that requires a gradient in f32, and readers
- * round it. */
+/* For each tensor whose counterpart in `like` was cast: sets requires_grad if
+ * the counterpart is `rounded` (kept in f32, and rounded where it is read), so
+ * that pst_model_cast treats this one the same way. */
 static void set_gradients(struct pst_model *model, struct pst_plan *plan,
                           const struct pst_plan *like)
 {

@@ -159,9 +159,8 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
     return status == PST_OK ? load_params(d, role, layout, diag) : status;
 }
 
-enum pst_status pst_rank_device_check(const struct pst_rank_device *d,
-                                      unsigned rank, const char *when,
-                                      struct pst_diag *diag)
+enum pst_status pst_rank_device_check(struct pst_rank_device *d, unsigned rank,
+                                      const char *when, struct pst_diag *diag)
 {
     const struct pst_device *device = d->mem.device;
     const struct pst_event none = {0};

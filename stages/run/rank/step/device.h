@@ -45,8 +45,8 @@ void pst_rank_device_close(struct pst_rank_device *d);
 /* PST_ERR_DEVICE if the device of that rank has failed, in work that it has
  * finished: bytes that were copied from it before may be wrong. The message
  * ends with `when`, such as " before ...", and the driver's reason. */
-enum pst_status pst_rank_device_check(const struct pst_rank_device *d,
-                                      unsigned rank, const char *when,
+enum pst_status pst_rank_device_check(struct pst_rank_device *d, unsigned rank,
+                                      const char *when,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Called before each update; returns true if it has to wait for a thread that
