@@ -47,7 +47,8 @@ struct pst_optim_options {
     double ns_steps; /* iterations of muon; a whole number */
     bool match_rms_adamw;
     double beta2_decay, eps2, clip_threshold; /* adafactor */
-    enum pst_optim_store store; /* of states with 's' or 'u' in row->signs */
+    /* how states are stored that have 's' or 'u' in row->signs */
+    enum pst_optim_store store;
     double ema;       /* decay of the averaged parameters; 0: there are none */
     double clip_norm; /* largest norm of the gradients; 0: no clipping */
     /* Number, from 1 on, of the --group rule that set clip_norm, which then
@@ -152,8 +153,8 @@ const char *pst_optim_state_name(const struct pst_optim_options *options,
 /* Sets ret to the contiguous meta of state k of a parameter, k <
  * PST_OPTIM_ALL_STATES; false: it has no such state. If the optimizer is not
  * `whole`, states other than scales have the parameter's shape. A state has no
- * elements if the parameter has none: no update reads it, and adafactor's column
- * means of (0, 12) would be means of no rows. */
+ * elements if the parameter has none: no update reads it, and adafactor's
+ * column means of (0, 12) would be means of no rows. */
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                      const struct pst_meta *param, struct pst_meta *ret);
 /* True if state k is kept in fewer bits than f32. */

@@ -87,7 +87,7 @@ static enum pst_status fold_head(struct folder *f,
     if (parts->z != NULL)
         (void)pst_head_read_z(parts->z, NULL, NULL, &z);
     pst_build_at(&f->build, old);
-    f->build.call = linear->call; /* where most of its time is spent */
+    f->build.call = linear->call; /* most of the head's time is its matmul */
     f->build.node_id = UINT32_MAX;
     x = replay_views(f, loss.logits, linear, layer.x);
     if (x != NULL && layer.dtype != PST_F32) {

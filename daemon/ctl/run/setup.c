@@ -372,7 +372,7 @@ static enum pst_status check_space(const char *dir, unsigned ranks,
     /* No blocks or files in all: a file system that does not count them. */
     if (statvfs(dir, &fs) != 0)
         return PST_OK;
-    if (fs.f_blocks > 0 && fs.f_bavail < MPI_BYTES / fs.f_frsize)
+    if (fs.f_blocks > 0 && fs.f_bavail * fs.f_frsize < MPI_BYTES)
         return pst_diag_set(diag, PST_E_FILE_DISK_FULL,
                             "%s has %.1f MiB left, and mpirun needs %.1f: free "
                             "space, set TMPDIR to another folder, or "

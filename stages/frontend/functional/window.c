@@ -232,9 +232,9 @@ static void set_unknown(const struct pst_value *v, window *ret)
     ret->offset = (struct pst_extent){v->offset, pst_expr_unknown};
 }
 
-/* Where a derived stride or the offset differs from the view's own, takes the
- * view's value and marks its expression as unknown. The stride of a dimension
- * of size 1 needs none. */
+/* Compares the derived strides and offset with those of the view. If one
+ * differs, sets it to the view's value, and its expression to unknown (except
+ * the stride of a dimension of size 1, which needs no expression). */
 static void mark_unknown(const struct pst_value *v, window *ret)
 {
     for (unsigned d = 0; d < v->meta.rank; d++) {

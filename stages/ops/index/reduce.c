@@ -145,7 +145,7 @@ static size_t scatter_reduce_scratch(const struct pst_call *c,
 struct fast {
     const struct pst_call *c;
     enum how how;
-    int64_t size, stride; /* of the result, along the dimension */
+    int64_t size, stride; /* size and stride of that dimension of the result */
     double *y, *n;        /* accumulators and counts of all elements */
 };
 

@@ -17,8 +17,7 @@ struct pst_grid_taps {
     unsigned n;
     int64_t at[4]; /* index of the input; -1: outside, counts as 0 */
     double weight[4];
-    double slope[4]; /* derivative of the weight with respect to the
-                      * coordinate */
+    double slope[4]; /* derivative of each weight by the coordinate g */
 };
 /* Computes the taps along a dimension of size n at coordinate g. dims_f32: 0
  * for an f64 grid; else the number of the grid's dimensions: positions are

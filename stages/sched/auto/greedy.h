@@ -12,7 +12,7 @@ struct pst_greedy_options {
     /* maximum number of microbatches begun but not ended on a rank */
     unsigned in_flight;
     double memory_limit; /* maximum bytes of a rank; 0: no limit */
-    bool forward_first;  /* of ready work, prefers F; if false, B or I */
+    bool forward_first;  /* if F and B or I are ready, runs F first */
     bool split;          /* splits B into I and W */
     /* a rank prefers W if this many W are ready; 0: never */
     unsigned backlog;
